@@ -10,7 +10,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from umma_jit.descriptors import (
+from .descriptors import (
     InstructionDescriptor,
     MatrixFormat,
     SharedMemoryDescriptor,
@@ -90,9 +90,7 @@ class AttentionFwdConfig:
     @property
     def qk_instruction_descriptor(self) -> InstructionDescriptor:
         """S = Q·Kᵀ: both operands K-major, 128 x 128, float32 accumulator."""
-        return InstructionDescriptor(
-            a_format=self._format, b_format=self._format, m=TILE_ROWS, n=TILE_KEYS
-        )
+        return InstructionDescriptor(a_format=self._format, b_format=self._format, m=TILE_ROWS, n=TILE_KEYS)
 
     @property
     def pv_instruction_descriptor(self) -> InstructionDescriptor:
@@ -111,6 +109,21 @@ class AttentionFwdConfig:
         return SharedMemoryDescriptor(
             start_address=0, leading_byte_offset=0, stride_byte_offset=1024, swizzle=SwizzleMode.B128
         )
+
+    @property
+    def qk_instruction(self) -> str:
+        """:attr:`qk_instruction_descriptor` as a C++ literal."""
+        return _literal(self.qk_instruction_descriptor.encode())
+
+    @property
+    def pv_instruction(self) -> str:
+        """:attr:`pv_instruction_descriptor` as a C++ literal."""
+        return _literal(self.pv_instruction_descriptor.encode())
+
+    @property
+    def descriptor_high(self) -> str:
+        """The upper word of :attr:`operand_descriptor` as a C++ literal; kernels make the lower word."""
+        return _literal(self.operand_descriptor.high_word)
 
     # ---- sizes ---------------------------------------------------------------------------------------------------
 
@@ -149,6 +162,10 @@ class AttentionFwdConfig:
             If a field is missing or unknown.
         """
         return cls(**data)
+
+
+def _literal(word: int) -> str:
+    return f"0x{word:08x}u"
 
 
 def shared_bytes(head_dim: int, q_tiles: int, kv_stages: int) -> int:

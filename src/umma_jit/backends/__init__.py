@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from umma_jit.backends._base import Backend
-from umma_jit.backends.sm100a import Sm100aBackend
-from umma_jit.errors import ArchMismatchError
+from ..errors import UnsupportedArchError
+from ._base import Backend
+from .sm100a import Sm100aBackend
 
 __all__ = ["Backend", "for_arch"]
 
@@ -12,15 +12,14 @@ _BACKENDS: dict[str, Backend] = {arch: Sm100aBackend(arch) for arch in Sm100aBac
 
 
 def for_arch(arch: str) -> Backend:
-    """The back end for an architecture such as ``"sm_100a"``.
+    """Return the back end for an architecture such as ``"sm_100a"``.
 
     Raises
     ------
-    ArchMismatchError
-        If there are no kernels for it.
+    UnsupportedArchError
+        There are no kernels for it.
     """
-    try:
-        return _BACKENDS[arch]
-    except KeyError:
-        message = f"there are no kernels for {arch!r}; expected one of {', '.join(sorted(_BACKENDS))}"
-        raise ArchMismatchError(message) from None
+    backend = _BACKENDS.get(arch)
+    if backend is None:
+        raise UnsupportedArchError(arch, tuple(_BACKENDS), "There are no kernels for it yet")
+    return backend

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Protocol
 
-from umma_jit._config import AttentionFwdConfig
-from umma_jit._plan import LaunchPlan
-from umma_jit._problem import AttentionProblem
+from .._config import AttentionFwdConfig
+from .._plan import LaunchPlan
+from .._problem import AttentionProblem
 
 
 class Backend(Protocol):

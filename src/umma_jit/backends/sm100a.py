@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from umma_jit._config import (
+from .._config import (
     MAX_SHARED_BYTES,
     TILE_KEYS,
     TILE_ROWS,
@@ -18,7 +18,7 @@ from umma_jit._config import (
     AttentionFwdConfig,
     shared_bytes,
 )
-from umma_jit._plan import (
+from .._plan import (
     ArrayName,
     LaunchPlan,
     PointerArgument,
@@ -26,8 +26,8 @@ from umma_jit._plan import (
     TensorMapArgument,
     TensorMapLayout,
 )
-from umma_jit._problem import AttentionProblem
-from umma_jit.errors import UnsupportedProblemError
+from .._problem import AttentionProblem
+from ..errors import UnsupportedProblemError
 
 HEAD_DIMS = (64, 128, 256)
 DTYPES = ("bfloat16", "float16")
@@ -70,12 +70,13 @@ class Sm100aBackend:
     def check(self, problem: AttentionProblem) -> None:
         """Raise UnsupportedProblemError if the problem is outside what these kernels cover."""
         if problem.head_dim not in HEAD_DIMS:
-            expected = ", ".join(map(str, HEAD_DIMS))
-            raise UnsupportedProblemError(f"q has head_dim {problem.head_dim}; {self.arch} supports {expected}")
+            raise UnsupportedProblemError(
+                "q", f"head_dim {problem.head_dim}", f"one of {', '.join(map(str, HEAD_DIMS))} on {self.arch}"
+            )
         for name, value in (("num_heads", problem.num_heads), ("batch_size", problem.batch_size)):
             if value > MAX_GRID_YZ:
                 raise UnsupportedProblemError(
-                    f"q has {name} {value}; at most {MAX_GRID_YZ} fit one launch. Split the call"
+                    "q", f"{name} {value}", f"at most {MAX_GRID_YZ} in one launch", "Split the call along that axis"
                 )
 
     def choose_config(self, problem: AttentionProblem) -> AttentionFwdConfig:
@@ -95,9 +96,7 @@ class Sm100aBackend:
                 for kv_tiles in range(_most_static_kv_tiles(causal=causal) + 1):
                     yield self._config(head_dim, dtype, out_dtype, causal=causal, kv_tiles=kv_tiles)
 
-    def _config(
-        self, head_dim: int, dtype: str, out_dtype: str, *, causal: bool, kv_tiles: int
-    ) -> AttentionFwdConfig:
+    def _config(self, head_dim: int, dtype: str, out_dtype: str, *, causal: bool, kv_tiles: int) -> AttentionFwdConfig:
         """Two query tiles where tensor memory holds two scores and two outputs; as many K/V stages as fit."""
         q_tiles = 2 if 2 * TILE_KEYS + 2 * head_dim <= TMEM_COLUMNS else 1
         registers = _REGISTERS[q_tiles]

@@ -8,9 +8,10 @@ runtime.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 ArrayName: TypeAlias = Literal["q", "k", "v", "out", "lse"]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..errors import UnsupportedArchError
+from umma_jit.errors import UnsupportedArchError
+
 from ._base import Backend
 from .sm100a import Sm100aBackend
 

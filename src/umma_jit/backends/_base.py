@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from .._config import AttentionFwdConfig
-from .._plan import LaunchPlan
-from .._problem import AttentionProblem
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from umma_jit._config import AttentionFwdConfig
+    from umma_jit._plan import LaunchPlan
+    from umma_jit._problem import AttentionProblem
 
 
 class Backend(Protocol):

@@ -4,30 +4,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from .._config import (
-    MAX_SHARED_BYTES,
-    TILE_KEYS,
-    TILE_ROWS,
-    TMEM_COLUMNS,
-    AttentionFwdConfig,
-    shared_bytes,
-)
-from .._plan import (
-    ArrayName,
-    LaunchPlan,
-    PointerArgument,
-    ScalarArgument,
-    TensorMapArgument,
-    TensorMapLayout,
-)
-from .._problem import AttentionProblem
-from ..errors import UnsupportedProblemError
+from umma_jit._config import MAX_SHARED_BYTES, TILE_KEYS, TILE_ROWS, TMEM_COLUMNS, AttentionFwdConfig, shared_bytes
+from umma_jit._plan import ArrayName, LaunchPlan, PointerArgument, ScalarArgument, TensorMapArgument, TensorMapLayout
+from umma_jit.errors import UnsupportedProblemError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from umma_jit._problem import AttentionProblem
 
 HEAD_DIMS = (64, 128, 256)
 DTYPES = ("bfloat16", "float16")

@@ -168,7 +168,7 @@ def _template_line(error: BaseException, template: str) -> int | None:
 def _environment(root: Path) -> jinja2.Environment:
     import jinja2
 
-    environment = jinja2.Environment(  # noqa: S701 - the output is CUDA, which HTML escapes would break
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(root),
         undefined=jinja2.StrictUndefined,
         finalize=_finalize,
@@ -176,7 +176,7 @@ def _environment(root: Path) -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         line_statement_prefix="//%",
-        autoescape=False,
+        autoescape=False,  # noqa: S701 - the output is CUDA, which HTML escapes would break
     )
     environment.globals.clear()  # `range`, `lipsum`, … : loops belong in C++, where the compiler sees them
     environment.globals["raw"] = functools.partial(_raw, root)

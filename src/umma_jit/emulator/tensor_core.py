@@ -1,0 +1,154 @@
+"""The arithmetic of the tensor core: exact products, accumulated in fp32 (or float64 on request).
+
+Operands arrive as raw bytes, one row of 32 bytes of K each, and are widened to float32, which holds every
+bf16, fp16, tf32, fp8 and 8-bit integer exactly. A product of a whole instruction is one matrix product. The
+order of accumulation inside an instruction is not documented for the hardware; here it is NumPy's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from umma_jit.emulator.tensor_memory import AccumulatorPiece, TensorMemory
+
+__all__ = ["accumulate", "product", "widen"]
+
+_TABLES: dict[str, Any] = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
+
+
+@cache
+def _table(name: str) -> NDArray[np.float32]:
+    """All 256 values of an 8-bit float type."""
+    return np.arange(256, dtype=np.uint8).view(_TABLES[name]).astype(np.float32)
+
+
+def widen(raw: NDArray[np.uint8], name: str) -> NDArray[np.float32]:
+    """Values of an operand.
+
+    Parameters
+    ----------
+    raw
+        uint8 (rows, bytes), contiguous.
+    name
+        ``"bf16"``, ``"f16"``, ``"tf32"``, ``"e4m3"``, ``"e5m2"``, ``"s8"`` or ``"u8"``.
+
+    Returns
+    -------
+    numpy.ndarray
+        float32 (rows, K), exact.
+    """
+    if name == "bf16":
+        return (raw.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+    if name == "f16":
+        return raw.view(np.float16).astype(np.float32)
+    if name == "tf32":  # the low 13 bits are ignored
+        return (raw.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    if name in _TABLES:
+        return _table(name)[raw]
+    if name in ("s8", "u8"):
+        return raw.view(np.int8 if name == "s8" else np.uint8).astype(np.float32)
+    raise KeyError(name)
+
+
+def product(
+    a: NDArray[np.float32], b: NDArray[np.float32], *, negate: bool = False, double: bool = False
+) -> NDArray[Any]:
+    """Transposed product of one instruction.
+
+    Parameters
+    ----------
+    a, b
+        float32 (M, K) and (N, K).
+    negate
+        The product changes sign.
+    double
+        Accumulate in float64.
+
+    Returns
+    -------
+    numpy.ndarray
+        (N, M) float32, or float64 if `double`.
+    """
+    if double:
+        result = b.astype(np.float64) @ a.astype(np.float64).T
+    else:
+        # A NaN or an infinity in an operand is data, not a fault of the emulator.
+        with np.errstate(invalid="ignore", over="ignore"):
+            result = b @ a.T
+    return -result if negate else result
+
+
+def accumulate(
+    memories: Sequence[TensorMemory],
+    pieces: Sequence[AccumulatorPiece],
+    transposed: NDArray[Any],
+    column: int,
+    dtype: str,
+    *,
+    add: bool,
+    scale: float = 1.0,
+    keep: Sequence[NDArray[np.bool_]] | None = None,
+    saturate: bool = False,
+) -> None:
+    """Write or add a product to the accumulator.
+
+    Parameters
+    ----------
+    memories
+        Tensor memory of each CTA concerned.
+    pieces
+        From `accumulator_pieces`.
+    transposed
+        (N, M) product.
+    column
+        Column of the D address.
+    dtype
+        ``"f32"``, ``"f16"`` or ``"s32"``.
+    add
+        Add to what is there.
+    scale
+        Factor on what is there (``scale-input-d``).
+    keep
+        bool (128,) per CTA: lanes to write; None for all.
+    saturate
+        Clamp ``"s32"`` instead of wrapping.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        for piece in pieces:
+            memory = memories[piece.cta]
+            block = transposed[piece.columns, piece.rows]
+            lanes: slice | NDArray[np.intp] = piece.lanes
+            if keep is not None:
+                indices = np.arange(128)[lanes] if isinstance(lanes, slice) else lanes
+                written = keep[piece.cta][indices]
+                lanes, block = indices[written], block[:, written]
+            first = column + piece.offset
+            where = (slice(first, first + block.shape[0]), lanes)
+            if dtype == "f32":
+                target = memory.words.view(np.float32)
+                if not add:
+                    target[where] = block
+                elif block.dtype == np.float64 or scale != 1.0:
+                    target[where] = target[where] * block.dtype.type(scale) + block
+                else:
+                    target[where] += block
+            elif dtype == "f16":
+                value = block
+                if add:
+                    present = memory.words[where].astype(np.uint16).view(np.float16).astype(np.float32)
+                    value = present * np.float32(scale) + block
+                memory.words[where] = value.astype(np.float16).view(np.uint16)
+            else:
+                whole = block.astype(np.int64)
+                if add:
+                    whole = whole + memory.words.view(np.int32)[where]
+                if saturate:
+                    whole = np.clip(whole, -(1 << 31), (1 << 31) - 1)
+                memory.words[where] = (whole & 0xFFFFFFFF).astype(np.uint32)
+            memory.written[where] = True

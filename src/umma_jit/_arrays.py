@@ -206,8 +206,9 @@ def overlap(a: ArrayView, b: ArrayView) -> bool:
     if a.address + span_a <= b.address or b.address + span_b <= a.address:
         return False
     try:
-        # Looks at addresses only: the memory itself, perhaps on a device, is not touched.
-        return bool(np.shares_memory(_shadow(a), _shadow(b), max_work=100_000))
+        # Looks at addresses only: the memory itself, perhaps on a device, is not touched. (NumPy's stub knows of two
+        # values of max_work, its documentation of any number.)
+        return bool(np.shares_memory(_shadow(a), _shadow(b), max_work=100_000))  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return True
 

@@ -100,6 +100,8 @@ class KernelImage:
         Wall time of the compile that made it, kept when the image comes from a cache.
     log : str
         NVRTC's warnings, if any.
+    origin : {"compiled", "disk"}
+        Whether it was compiled just now or read from the disk cache.
     """
 
     kind: ImageKind
@@ -111,6 +113,7 @@ class KernelImage:
     resources: ResourceUsage | None = None
     compile_seconds: float = 0.0
     log: str = ""
+    origin: Literal["compiled", "disk"] = "compiled"
 
     @property
     def text(self) -> str:

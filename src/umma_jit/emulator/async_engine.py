@@ -22,6 +22,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from random import Random
 
+from umma_jit.emulator.in_flight import InFlight
+
 __all__ = ["LATENCY", "SCHEDULES", "AsyncEngine", "AsyncOperation"]
 
 SCHEDULES = ("program", "eager", "lazy", "random")
@@ -68,14 +70,18 @@ class AsyncEngine:
     ----------
     schedule
         One of `SCHEDULES`.
+    double
+        The tensor core accumulates in float64 within an instruction, for comparisons.
     """
 
-    def __init__(self, schedule: str = "program") -> None:
+    def __init__(self, schedule: str = "program", *, double: bool = False) -> None:
         if schedule not in SCHEDULES:
             raise ValueError(f"schedule {schedule!r}: use one of {', '.join(SCHEDULES)}")
         self.schedule = schedule
         self.completed = 0
         """Number of operations completed so far; a change means progress."""
+        self.in_flight = InFlight()
+        self.double = double
         self._pending: deque[AsyncOperation] = deque()
         self._step = 0
         self._completing = False

@@ -107,21 +107,22 @@ class Clocks:
 
     def describe(self, agent: int) -> str:
         """Name an agent for a message."""
-        if agent < self._load:
-            return f"warp {agent % self.warps} of CTA {agent // self.warps}"
-        for base, what in (
-            (self._slots, "an asynchronous copy"),
-            (self._queue, f"the tensor core of CTA {agent - self._queue}"),
-        ):
-            if agent >= base:
-                return what
-        index = agent % (self.ctas * self.warps)
-        kind = {1: "tcgen05.ld", 2: "tcgen05.st", 3: "wgmma"}[agent // (self.ctas * self.warps)]
-        return f"{kind} of warp {index % self.warps} of CTA {index // self.warps}"
+        kind = self.kind(agent)
+        if kind == "copy":
+            return "an asynchronous copy"
+        if kind == "queue":
+            return f"the tensor core of CTA {agent - self._queue}"
+        cta, warp = divmod(agent % (self.ctas * self.warps), self.warps)
+        what = {"warp": "", "load": "tcgen05.ld of ", "store": "tcgen05.st of ", "matrix": "wgmma of "}[kind]
+        return f"{what}warp {warp} of CTA {cta}"
 
-    def is_warp(self, agent: int) -> bool:
-        """True for warps, whose accesses use the generic proxy."""
-        return agent < self._load
+    def kind(self, agent: int) -> str:
+        """``"warp"``, ``"load"``, ``"store"``, ``"matrix"``, ``"queue"`` or ``"copy"``."""
+        if agent >= self._slots:
+            return "copy"
+        if agent >= self._queue:
+            return "queue"
+        return ("warp", "load", "store", "matrix")[agent // (self.ctas * self.warps)]
 
     def start_copy(self, issuer: int, *, generic: bool = False) -> Flight:
         """Begin one asynchronous copy issued by agent `issuer`.

@@ -99,6 +99,11 @@ class Shadow:
         self.read_epoch[where] = epoch
         self.read_line[where] = line
 
+    def forget(self, where: Where) -> None:
+        """Drop all that is known: the granules change owner."""
+        self.write_epoch[where] = 0
+        self.read_epoch[where] = 0
+
     def _conflict(self, where: Where, bad: NDArray[np.bool_], kind: str) -> Conflict:
         position = int(np.flatnonzero(bad.reshape(-1))[0])
         granule = where.start + position * (where.step or 1) if isinstance(where, slice) else int(where.reshape(-1)[position])

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umma_jit.emulator.clocks import Clock, Clocks
+from umma_jit.emulator.errors import MemoryFault
 from umma_jit.emulator.mbarrier import Mbarrier
 from umma_jit.emulator.misuse import Misuse
 from umma_jit.emulator.shadow import Conflict, Shadow, Where
@@ -150,11 +151,11 @@ class SharedMemory:
 
         Raises
         ------
-        SharedMemoryMisuse
+        MemoryFault
             Out of bounds or misaligned.
         """
         result: NDArray[np.uint8] | None = None
-        for memory, offsets, part in self._split(addresses, nbytes, mask, "load"):
+        for memory, offsets, part in self._split(ctx, addresses, nbytes, mask, "load"):
             loaded = memory._views[nbytes][offsets // nbytes][..., None].view(np.uint8)
             words = memory._words_of(offsets, nbytes)
             memory._check_initialised(ctx, words, part)
@@ -178,7 +179,7 @@ class SharedMemory:
     ) -> None:
         """Store uint8 (W, 32, nbytes) `values`; parameters as for `load`."""
         nbytes = values.shape[-1]
-        for memory, offsets, part in self._split(addresses, nbytes, mask, "store"):
+        for memory, offsets, part in self._split(ctx, addresses, nbytes, mask, "store"):
             words = memory._words_of(offsets, nbytes)
             memory._generic_access(ctx, words, part, writes=True, strong=strong or nbytes < 4)
             data = np.ascontiguousarray(values).view(_WORDS[nbytes])[..., 0]
@@ -191,7 +192,7 @@ class SharedMemory:
                 memory.initialised[words[part]] = True
 
     def _split(
-        self, addresses: NDArray[Any], nbytes: int, mask: NDArray[np.bool_] | None, what: str
+        self, ctx: Context, addresses: NDArray[Any], nbytes: int, mask: NDArray[np.bool_] | None, what: str
     ) -> list[tuple[SharedMemory, NDArray[np.int64], NDArray[np.bool_] | None]]:
         """(memory, offsets, active lanes there) for each CTA touched, all of it checked."""
         where = addresses.astype(np.int64)
@@ -207,7 +208,7 @@ class SharedMemory:
             part = mask if uniform else (ranks == rank) & (True if mask is None else mask)
             here = where if uniform else np.where(ranks == rank, where, where[ranks == rank][0])
             if rank >= len(self.peers):
-                self.locate(int(here.flat[0]), nbytes, nbytes, what)
+                self._refuse(ctx, int(here.flat[0]), nbytes, what)
             memory = self.peers[rank]
             offsets = here & OFFSET_MASK
             if (
@@ -216,9 +217,18 @@ class SharedMemory:
                 or (nbytes > 1 and (offsets & (nbytes - 1)).any())
             ):
                 bad = (offsets < BASE) | (offsets + nbytes > memory.end) | (offsets % nbytes != 0)
-                self.locate(int(here[bad][0]), nbytes, nbytes, what)
+                self._refuse(ctx, int(here[bad][0]), nbytes, what)
             out.append((memory, offsets, part))
         return out
+
+    def _refuse(self, ctx: Context, address: int, nbytes: int, what: str) -> None:
+        """Raise `MemoryFault` for an access that `locate` refuses."""
+        try:
+            self.locate(address, nbytes, nbytes, what)
+        except SharedMemoryMisuse as misuse:
+            raise ctx.error_at(
+                MemoryFault, ctx.ins, ctx.w0, misuse.rule, str(misuse), misuse.remedy
+            ) from misuse
 
     @staticmethod
     def _words_of(offsets: NDArray[np.int64], nbytes: int) -> NDArray[np.int64]:

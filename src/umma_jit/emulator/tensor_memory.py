@@ -62,6 +62,8 @@ class TensorMemory:
         self.written = np.zeros((COLUMNS, LANES), bool)
         self.shadow = Shadow(COLUMNS * HALVES)
         self.relinquished = False
+        self.cta_group: str | None = None
+        """The ``.cta_group`` that the kernel's tcgen05 instructions use; None before the first."""
         self.allocations: dict[int, int] = {}
         """Base column -> number of columns."""
         self._owned = np.zeros(COLUMNS, bool)
@@ -99,6 +101,12 @@ class TensorMemory:
                 self.written[base : base + columns] = False
                 return base
         return None
+
+    def has_room(self, columns: int) -> bool:
+        """True if `allocate` would succeed now."""
+        return any(
+            not self._owned[base : base + columns].any() for base in range(0, COLUMNS - columns + 1, 32)
+        )
 
     def deallocate(self, address: int, columns: int) -> None:
         """Free what `allocate` returned.

@@ -18,11 +18,14 @@ schedule      an operation completes
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from random import Random
+from typing import TYPE_CHECKING
 
 from umma_jit.emulator.in_flight import InFlight
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+    from random import Random
 
 __all__ = ["LATENCY", "SCHEDULES", "AsyncEngine", "AsyncOperation"]
 

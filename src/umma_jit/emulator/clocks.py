@@ -16,11 +16,14 @@ lanes; it never invents one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["COPY_SLOTS", "Clocks", "Flight", "Token"]
 

@@ -6,13 +6,14 @@ None of it is visible to a kernel; it is what waits and end-of-block checks look
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from umma_jit.emulator.nodes import Instruction, KernelCode, Negated, Operand, Register, Vector
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from umma_jit.emulator.async_engine import AsyncEngine, AsyncOperation
     from umma_jit.emulator.clocks import Flight
 

@@ -157,9 +157,7 @@ def _format(kind: str, code: int) -> MmaFormat | None:
 
 
 @lru_cache(maxsize=1024)
-def _problems(
-    idesc: InstructionDescriptor, cta_group: int, ws: bool, a_in_tmem: bool
-) -> tuple[DescriptorProblem, ...]:
+def _problems(idesc: InstructionDescriptor, cta_group: int, ws: bool, a_in_tmem: bool) -> tuple[DescriptorProblem, ...]:
     found: list[DescriptorProblem] = []
     label = f"instruction descriptor {idesc.bits:#010x} (.kind::{idesc.kind}, .cta_group::{cta_group})"
 
@@ -173,9 +171,8 @@ def _problems(
             bad("type", f"format code {code} of {side} is not defined", f"use one of {allowed}")
     if idesc.d is None:
         bad("type", f"D format code {(idesc.bits >> 4) & 3} is not defined", "use 1 (F32), or 2 (S32) for i8")
-    if idesc.kind == "f16" and idesc.d == "f16" and idesc.a and idesc.b:
-        if "bf16" in (idesc.a.name, idesc.b.name):
-            bad("type", "bf16 operands with an F16 accumulator", "set the D format to 1 (F32)")
+    if idesc.kind == "f16" and idesc.d == "f16" and idesc.a and idesc.b and "bf16" in (idesc.a.name, idesc.b.name):
+        bad("type", "bf16 operands with an F16 accumulator", "set the D format to 1 (F32)")
     if idesc.sparse:
         bad("sparse", "bit 2 asks for a sparse A, which the opcode does not", "clear bit 2 (`.sp` is not supported)")
     block_scaled = idesc.kind == "mxf8f6f4"

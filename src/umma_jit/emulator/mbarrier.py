@@ -7,9 +7,12 @@ Misuse raises `MbarrierMisuse`, which carries the rule and the remedy without an
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from umma_jit.emulator.clocks import Token
 from umma_jit.emulator.misuse import Misuse
+
+if TYPE_CHECKING:
+    from umma_jit.emulator.clocks import Token
 
 __all__ = ["MAX_COUNT", "Mbarrier", "MbarrierMisuse", "pack_state", "unpack_state"]
 
@@ -73,9 +76,7 @@ class Mbarrier:
             More arrivals than the phase has room for, or ``.noComplete`` finishing it.
         """
         if not 1 <= count <= MAX_COUNT:
-            raise MbarrierMisuse(
-                "mbarrier.count", f"arrival count {count}", f"the count must be 1 to {MAX_COUNT}"
-            )
+            raise MbarrierMisuse("mbarrier.count", f"arrival count {count}", f"the count must be 1 to {MAX_COUNT}")
         if count > self.pending:
             raise MbarrierMisuse(
                 "mbarrier.over-arrival",

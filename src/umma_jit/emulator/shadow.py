@@ -11,11 +11,13 @@ checks find depends on the synchronisation only, not on the schedule that happen
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from umma_jit.emulator.clocks import Clock
+if TYPE_CHECKING:
+    from umma_jit.emulator.clocks import Clock
 
 __all__ = ["Conflict", "Shadow"]
 
@@ -68,9 +70,7 @@ class Shadow:
         bad = clock[agents] < self.read_epoch[where]
         return self._conflict(where, bad, "read") if bad.any() else None
 
-    def unfenced_write(
-        self, where: Where, proxy: Clock, generic: NDArray[np.bool_]
-    ) -> Conflict | None:
+    def unfenced_write(self, where: Where, proxy: Clock, generic: NDArray[np.bool_]) -> Conflict | None:
         """The first earlier generic-proxy write that has not passed a proxy fence, if any.
 
         Parameters
@@ -106,7 +106,9 @@ class Shadow:
 
     def _conflict(self, where: Where, bad: NDArray[np.bool_], kind: str) -> Conflict:
         position = int(np.flatnonzero(bad.reshape(-1))[0])
-        granule = where.start + position * (where.step or 1) if isinstance(where, slice) else int(where.reshape(-1)[position])
+        granule = (
+            where.start + position * (where.step or 1) if isinstance(where, slice) else int(where.reshape(-1)[position])
+        )
         if kind == "write":
             agent, epoch, line = self.write_agent, self.write_epoch, self.write_line
         else:

@@ -10,16 +10,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from umma_jit.emulator.clocks import Clock, Clocks
 from umma_jit.emulator.errors import MemoryFault
-from umma_jit.emulator.mbarrier import Mbarrier
 from umma_jit.emulator.misuse import Misuse
 from umma_jit.emulator.shadow import Conflict, Shadow, Where
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from umma_jit.emulator.clocks import Clock, Clocks
     from umma_jit.emulator.context import Context
+    from umma_jit.emulator.mbarrier import Mbarrier
 
 __all__ = ["BASE", "RANK_SHIFT", "Reporter", "SharedMemory", "SharedMemoryMisuse"]
 
@@ -226,9 +227,7 @@ class SharedMemory:
         try:
             self.locate(address, nbytes, nbytes, what)
         except SharedMemoryMisuse as misuse:
-            raise ctx.error_at(
-                MemoryFault, ctx.ins, ctx.w0, misuse.rule, str(misuse), misuse.remedy
-            ) from misuse
+            raise ctx.error_at(MemoryFault, ctx.ins, ctx.w0, misuse.rule, str(misuse), misuse.remedy) from misuse
 
     @staticmethod
     def _words_of(offsets: NDArray[np.int64], nbytes: int) -> NDArray[np.int64]:
@@ -236,9 +235,7 @@ class SharedMemory:
         words = offsets[..., None] >> 2
         return words if nbytes <= 4 else words + np.arange(nbytes // 4)
 
-    def _check_initialised(
-        self, ctx: Context, words: NDArray[np.int64], mask: NDArray[np.bool_] | None
-    ) -> None:
+    def _check_initialised(self, ctx: Context, words: NDArray[np.int64], mask: NDArray[np.bool_] | None) -> None:
         known = self.initialised[words]
         if known.all():
             return
@@ -373,9 +370,7 @@ class SharedMemory:
                 self._report_missing_fence(reporter, conflict, what)
         self.shadow.mark_read(where, agent, epoch, reporter.line)
 
-    def guard_write(
-        self, reporter: Reporter, where: Where, agent: int, epoch: int, order: Clock, what: str
-    ) -> None:
+    def guard_write(self, reporter: Reporter, where: Where, agent: int, epoch: int, order: Clock, what: str) -> None:
         """Check and enter a write by an asynchronous operation, at its issue; see `guard_read`."""
         conflict = self.shadow.unordered_read(where, order) or self.shadow.unordered_write(where, order)
         if conflict is not None:
@@ -419,9 +414,7 @@ class SharedMemory:
     def _address(self, offset: int) -> int:
         return self.rank << RANK_SHIFT | offset
 
-    def _report_race(
-        self, reporter: Reporter, conflict: Conflict, what: str, severity: str = "error"
-    ) -> None:
+    def _report_race(self, reporter: Reporter, conflict: Conflict, what: str, severity: str = "error") -> None:
         verb = "wrote" if conflict.kind == "write" else "reads"
         reporter.finding(
             rule="shared.race",

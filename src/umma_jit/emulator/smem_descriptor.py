@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from umma_jit.emulator.swizzle import (
     NONE,
@@ -25,6 +25,9 @@ from umma_jit.emulator.swizzle import (
     SWIZZLE_128B_ATOM_32B,
     Swizzle,
 )
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["DescriptorProblem", "OperandPlan", "SmemDescriptor", "operand_address", "plan_operand"]
 
@@ -199,9 +202,7 @@ def _looks_like_tensor_address(bits: int) -> bool:
     return bits >> 32 == 0 and (bits >> 16) < 128 and (bits & 0xFFFF) < 512
 
 
-def operand_address(
-    descriptor: SmemDescriptor, mn: int, k: int, element_bytes: int, mn_major: bool
-) -> int:
+def operand_address(descriptor: SmemDescriptor, mn: int, k: int, element_bytes: int, mn_major: bool) -> int:
     """Byte address of one element of an operand, by the canonical layouts of PTX ISA 9.7.16.3.3.
 
     Parameters

@@ -7,15 +7,18 @@ order of accumulation inside an instruction is not documented for the hardware; 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
-from numpy.typing import NDArray
 
-from umma_jit.emulator.tensor_memory import AccumulatorPiece, TensorMemory
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from umma_jit.emulator.tensor_memory import AccumulatorPiece, TensorMemory
 
 __all__ = ["accumulate", "product", "widen"]
 

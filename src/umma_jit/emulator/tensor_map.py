@@ -31,9 +31,9 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from umma_jit.emulator.swizzle import (
     NONE,
@@ -44,6 +44,9 @@ from umma_jit.emulator.swizzle import (
     Swizzle,
     chunk_permutation,
 )
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["TENSOR_MAP_BYTES", "Box", "TensorMap", "TensorMapError"]
 
@@ -234,9 +237,7 @@ class TensorMap:
                 raise TensorMapError(f"dims[{axis}] = {extent}: 1 to 2**32 elements")
         for axis, stride in enumerate(self.strides_bytes):
             if stride % alignment or not 0 <= stride < 1 << 40:
-                raise TensorMapError(
-                    f"strides_bytes[{axis}] = {stride}: a multiple of {alignment} below 2**40"
-                )
+                raise TensorMapError(f"strides_bytes[{axis}] = {stride}: a multiple of {alignment} below 2**40")
         for axis, extent in enumerate(self.box):
             if not 1 <= extent <= 256:
                 raise TensorMapError(f"box[{axis}] = {extent}: 1 to 256 elements")
@@ -361,9 +362,7 @@ class Box:
         """View of the existing elements: uint8 (*extents, element bytes); `region` starts at `first`."""
         counts = tuple(part.stop - part.start for part in self.inside)
         element = self.map.element_bytes
-        return np.lib.stride_tricks.as_strided(
-            region, (*counts[:-1], counts[-1] * element), (*self.strides[:-1], 1)
-        )
+        return np.lib.stride_tricks.as_strided(region, (*counts[:-1], counts[-1] * element), (*self.strides[:-1], 1))
 
     def gather(self, region: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """The linear shared-memory image of the box.

@@ -11,12 +11,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from umma_jit.emulator.misuse import Misuse
 from umma_jit.emulator.shadow import Shadow
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = [
     "COLUMNS",
@@ -104,9 +107,7 @@ class TensorMemory:
 
     def has_room(self, columns: int) -> bool:
         """True if `allocate` would succeed now."""
-        return any(
-            not self._owned[base : base + columns].any() for base in range(0, COLUMNS - columns + 1, 32)
-        )
+        return any(not self._owned[base : base + columns].any() for base in range(0, COLUMNS - columns + 1, 32))
 
     def deallocate(self, address: int, columns: int) -> None:
         """Free what `allocate` returned.
@@ -156,9 +157,7 @@ class TensorMemory:
 
 
 @lru_cache(maxsize=256)
-def fragment_cells(
-    shape: str, count: int, half_split: int = 0
-) -> tuple[NDArray[np.intp], NDArray[np.intp], int]:
+def fragment_cells(shape: str, count: int, half_split: int = 0) -> tuple[NDArray[np.intp], NDArray[np.intp], int]:
     """Which cell each register of a ``tcgen05.ld``/``st`` fragment is.
 
     Parameters
@@ -236,9 +235,7 @@ def accumulator_pieces(
     """
     every = slice(0, n)
     if cta_group == 2 and m == 256:
-        return tuple(
-            AccumulatorPiece(c, slice(128 * c, 128 * c + 128), every, slice(0, 128), 0) for c in (0, 1)
-        )
+        return tuple(AccumulatorPiece(c, slice(128 * c, 128 * c + 128), every, slice(0, 128), 0) for c in (0, 1))
     if cta_group == 2:
         half = n // 2
         return tuple(
@@ -259,9 +256,7 @@ def accumulator_pieces(
     parts = 128 // m
     width = n // parts
     return tuple(
-        AccumulatorPiece(
-            0, slice(0, m), slice(p * width, p * width + width), slice(p * m, p * m + m), 0
-        )
+        AccumulatorPiece(0, slice(0, m), slice(p * width, p * width + width), slice(p * m, p * m + m), 0)
         for p in range(parts)
     )
 

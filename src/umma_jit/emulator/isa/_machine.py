@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
-from umma_jit.emulator.async_engine import AsyncOperation
-from umma_jit.emulator.clocks import Clocks
 from umma_jit.emulator.errors import (
     DescriptorError,
     EmulatorError,
@@ -18,17 +14,24 @@ from umma_jit.emulator.errors import (
     MemoryFault,
     TensorMemoryFault,
 )
-from umma_jit.emulator.in_flight import Groups
 from umma_jit.emulator.mbarrier import Mbarrier, MbarrierMisuse
+from umma_jit.emulator.memory import GlobalMemoryMisuse
 from umma_jit.emulator.misuse import Misuse
 from umma_jit.emulator.nodes import Immediate, Instruction, Operand
 from umma_jit.emulator.shared_memory import BASE, RANK_SHIFT, SharedMemory, SharedMemoryMisuse
-from umma_jit.emulator.smem_descriptor import DescriptorProblem, SmemDescriptor
 from umma_jit.emulator.tensor_memory import TensorMemoryMisuse
 
 if TYPE_CHECKING:
-    from umma_jit.emulator.context import Context
+    from collections.abc import Hashable, Iterable, Iterator
+
+    from numpy.typing import NDArray
     from umma_jit.emulator.launch import Cta
+
+    from umma_jit.emulator.async_engine import AsyncOperation
+    from umma_jit.emulator.clocks import Clocks
+    from umma_jit.emulator.context import Context
+    from umma_jit.emulator.in_flight import Groups
+    from umma_jit.emulator.smem_descriptor import DescriptorProblem, SmemDescriptor
 
 __all__ = [
     "SHARED_WINDOW",
@@ -99,7 +102,7 @@ def error_type(misuse: Misuse) -> type[EmulatorError]:
         return MbarrierError
     if isinstance(misuse, TensorMemoryMisuse):
         return TensorMemoryFault
-    if isinstance(misuse, SharedMemoryMisuse):
+    if isinstance(misuse, (SharedMemoryMisuse, GlobalMemoryMisuse)):
         return MemoryFault
     if isinstance(misuse, DescriptorMisuse):
         return DescriptorError
@@ -336,9 +339,7 @@ def check_descriptor(site: Site, descriptor: SmemDescriptor, side: str, *, wgmma
     descriptor_problems(site, descriptor.problems(wgmma=wgmma), f"{side}: ")
 
 
-def check_range(
-    site: Site, shared: SharedMemory, first: int, last: int, descriptor: SmemDescriptor, side: str
-) -> None:
+def check_range(site: Site, shared: SharedMemory, first: int, last: int, descriptor: SmemDescriptor, side: str) -> None:
     """Require the bytes `first` to `last - 1` that an operand reads to lie in the CTA's shared memory."""
     if first < BASE or last > shared.end:
         site.fault(
@@ -364,7 +365,12 @@ def global_span(site: Site, address: int, nbytes: int, *, write: bool = False) -
     MemoryFault
         Not within one allocation.
     """
-    raise NotImplementedError
+    if nbytes == 0:
+        return np.zeros(0, np.uint8)
+    try:
+        return site.launch.memory.span(address, nbytes, write=write)
+    except Misuse as misuse:
+        site.fault(misuse)
 
 
 def raw_bytes(site: Site, address: int, nbytes: int) -> bytes:

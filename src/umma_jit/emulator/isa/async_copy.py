@@ -7,17 +7,12 @@ bulk copy out of shared memory has two stages, reading the source and writing th
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
-from numpy.typing import NDArray
 
 from umma_jit.emulator.async_engine import AsyncOperation
-from umma_jit.emulator.clocks import Flight
-from umma_jit.emulator.context import Context
-from umma_jit.emulator.in_flight import Groups
 from umma_jit.emulator.isa._machine import (
     Site,
     active_lanes,
@@ -35,6 +30,15 @@ from umma_jit.emulator.misuse import Misuse
 from umma_jit.emulator.nodes import Instruction, Operand, Register
 from umma_jit.emulator.shared_memory import SharedMemory, SharedMemoryMisuse
 from umma_jit.emulator.tensor_map import TENSOR_MAP_BYTES, Box, TensorMap, TensorMapError, swizzled_chunks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from umma_jit.emulator.clocks import Flight
+    from umma_jit.emulator.context import Context
+    from umma_jit.emulator.in_flight import Groups
 
 _Target = tuple[SharedMemory, int]
 
@@ -79,9 +83,7 @@ def cp_async(ctx: Context, ins: Instruction) -> None:
             moves.append((offset, int(sources[row, lane]), int(counts[row, lane])))
             words.append(np.arange(offset // 4, (offset + size) // 4))
         where = np.concatenate(words)
-        shared.guard_write(
-            site, where, flight.agent, flight.epoch, clocks.order[flight.agent], "cp.async writes"
-        )
+        shared.guard_write(site, where, flight.agent, flight.epoch, clocks.order[flight.agent], "cp.async writes")
         action = _cp_async_action(site, shared, moves, size)
         operation = ctx.launch.engine.issue(AsyncOperation(ins.opcode, action, line=ins.line))
         groups_of(ctx, ctx.w0 + row, 0, "cp.async").open.append((operation, operation, flight))
@@ -196,9 +198,7 @@ def _bulk(ctx: Context, ins: Instruction, reduction: tuple[np.ufunc, np.dtype[An
             _require_aligned(site, address, 16, "source")
             mask = word(ctx, operands[4], row, lane) if ins.has("multicast::cluster") else None
             targets = _targets(site, ctx, destination, barrier, size, 16, mask)
-            _load(
-                ctx, site, targets, size, lambda s=site, a=address, n=size: global_span(s, a, n), None
-            )
+            _load(ctx, site, targets, size, lambda s=site, a=address, n=size: global_span(s, a, n), None)
             continue
         shared, offset = _source(site, int(shared_addresses(ctx, operands[1])[row, lane]), size, 16)
         targets = _targets(site, ctx, destination, barrier, size, 16, None)
@@ -453,12 +453,8 @@ def _store(
             held.append(shared.data.view(np.complex128)[chunks].view(np.uint8))
         engine.issue(whole)
 
-    whole = AsyncOperation(
-        site.ins.opcode, lambda: write(held[0]), line=site.line, observed_by_group=True
-    )
-    reading = AsyncOperation(
-        f"{site.ins.opcode} (source)", read_source, line=site.line, observed_by_group=True
-    )
+    whole = AsyncOperation(site.ins.opcode, lambda: write(held[0]), line=site.line, observed_by_group=True)
+    reading = AsyncOperation(f"{site.ins.opcode} (source)", read_source, line=site.line, observed_by_group=True)
     groups_of(ctx, site.warp, lane, "bulk").open.append((reading, whole, flight))
     engine.issue(reading)
 
@@ -491,9 +487,7 @@ def bulk_wait(ctx: Context, ins: Instruction) -> Wait | None:
     return _wait_groups(ctx, ins, "bulk", ctx.immediate(ins.operands[0]), reads_only=ins.has("read"))
 
 
-def _wait_groups(
-    ctx: Context, ins: Instruction, kind: str, newest: int, *, reads_only: bool = False
-) -> Wait | None:
+def _wait_groups(ctx: Context, ins: Instruction, kind: str, newest: int, *, reads_only: bool = False) -> Wait | None:
     waiting: list[Groups] = []
     clocks = clocks_of(ctx)
     lanes = active_lanes(ctx) if kind == "bulk" else ((row, 0) for row in active_rows(ctx))

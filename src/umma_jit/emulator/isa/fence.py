@@ -7,10 +7,14 @@ whether generic-proxy writes are visible to the tensor core and to TMA.
 
 from __future__ import annotations
 
-from umma_jit.emulator.context import Context
+from typing import TYPE_CHECKING
+
 from umma_jit.emulator.isa._machine import active_rows, clocks_of
 from umma_jit.emulator.isa.registry import handler
-from umma_jit.emulator.nodes import Instruction
+
+if TYPE_CHECKING:
+    from umma_jit.emulator.context import Context
+    from umma_jit.emulator.nodes import Instruction
 
 
 @handler("fence.proxy", blocking=False)

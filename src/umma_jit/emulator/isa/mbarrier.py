@@ -7,12 +7,10 @@ the checks but never cause one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from umma_jit.emulator.clocks import Token
-from umma_jit.emulator.context import Context
 from umma_jit.emulator.isa._machine import (
     Site,
     active_lanes,
@@ -27,6 +25,12 @@ from umma_jit.emulator.isa.registry import YIELD, Result, Wait, handler
 from umma_jit.emulator.mbarrier import Mbarrier, MbarrierMisuse, pack_state, unpack_state
 from umma_jit.emulator.misuse import Misuse
 from umma_jit.emulator.nodes import Instruction, Sink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from umma_jit.emulator.clocks import Token
+    from umma_jit.emulator.context import Context
 
 
 @handler("mbarrier.init", blocking=False)
@@ -141,9 +145,7 @@ def _arrive(ctx: Context, ins: Instruction, *, drop: bool) -> None:
         ctx.set_u64(destination, states)
 
 
-def _arrive_together(
-    ctx: Context, ins: Instruction, addresses: np.ndarray, tokens: dict[int, Token]
-) -> bool:
+def _arrive_together(ctx: Context, ins: Instruction, addresses: np.ndarray, tokens: dict[int, Token]) -> bool:
     """Let all active threads arrive at once if they name one barrier that has room for them."""
     active = addresses[ctx.mask]
     if active.size == 0 or (active != active[0]).any():
@@ -194,7 +196,9 @@ def _look(ctx: Context, ins: Instruction) -> tuple[np.ndarray, list[Callable[[],
     which = ctx.u32(ins.operands[2]) if by_parity else ctx.u64(ins.operands[2])
     complete = np.zeros((ctx.num_warps, 32), bool)
     checks: list[Callable[[], bool]] = []
-    keys = np.stack([addresses[ctx.mask], np.broadcast_to(which, addresses.shape)[ctx.mask].astype(np.uint64).view(np.int64)])
+    keys = np.stack(
+        [addresses[ctx.mask], np.broadcast_to(which, addresses.shape)[ctx.mask].astype(np.uint64).view(np.int64)]
+    )
     for address, selector in np.unique(keys, axis=1).T.tolist():
         chosen = (addresses == address) & (which == np.uint64(selector & 0xFFFFFFFFFFFFFFFF)) & ctx.mask
         row = int(np.nonzero(chosen)[0][0])

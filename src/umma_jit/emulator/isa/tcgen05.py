@@ -9,13 +9,11 @@ wait, a lazy schedule moves the read of tensor memory to the wait, as late as th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from umma_jit.emulator.async_engine import AsyncOperation
-from umma_jit.emulator.context import Context
 from umma_jit.emulator.isa._machine import (
     Site,
     active_lanes,
@@ -37,7 +35,6 @@ from umma_jit.emulator.isa._machine import (
 from umma_jit.emulator.isa.registry import Wait, handler
 from umma_jit.emulator.misuse import Misuse
 from umma_jit.emulator.nodes import Instruction, Register, Vector
-from umma_jit.emulator.shadow import Conflict
 from umma_jit.emulator.smem_descriptor import SmemDescriptor, plan_operand
 from umma_jit.emulator.tensor_memory import (
     COLUMNS,
@@ -48,6 +45,14 @@ from umma_jit.emulator.tensor_memory import (
     fragment_cells,
     granules,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from umma_jit.emulator.context import Context
+    from umma_jit.emulator.shadow import Conflict
 
 __all__ = ["report_conflict", "require_same_group"]
 
@@ -292,9 +297,7 @@ def st(ctx: Context, ins: Instruction) -> None:
                 tmem.words[column + fragment.columns, lane + fragment.lanes] = block
                 tmem.written[column + fragment.columns, lane + fragment.lanes] = True
 
-    issue_fragment(
-        ctx, "st", fragment.rows, AsyncOperation(ins.opcode, action, line=ins.line), late=True
-    )
+    issue_fragment(ctx, "st", fragment.rows, AsyncOperation(ins.opcode, action, line=ins.line), late=True)
 
 
 def _is_waited(ctx: Context, ins: Instruction) -> bool:
@@ -402,9 +405,7 @@ def commit(ctx: Context, ins: Instruction) -> None:
                 except Misuse as misuse:
                     site.fault(misuse)
 
-        ctx.launch.engine.issue(
-            AsyncOperation(ins.opcode, action, queue=queue_key(ctx), line=ins.line)
-        )
+        ctx.launch.engine.issue(AsyncOperation(ins.opcode, action, queue=queue_key(ctx), line=ins.line))
 
 
 # -- cp and shift --------------------------------------------------------------------------------------------
@@ -442,9 +443,7 @@ def cp(ctx: Context, ins: Instruction) -> None:
                 cta.tmem.check_columns(first, columns, ins.opcode)
             except Misuse as misuse:
                 site.fault(misuse)
-            check_range(
-                site, cta.shared, int(chunks.min()) * 16, int(chunks.max()) * 16 + 16, descriptor, "source"
-            )
+            check_range(site, cta.shared, int(chunks.min()) * 16, int(chunks.max()) * 16 + 16, descriptor, "source")
             order, proxy = clocks.order[agent], clocks.proxy[agent]
             cta.shared.guard_read(site, words, agent, epoch, order, proxy, f"{ins.opcode} reads")
             where = granules(first, columns, _ALL_HALVES)
@@ -454,9 +453,7 @@ def cp(ctx: Context, ins: Instruction) -> None:
             cta.tmem.shadow.mark_write(where, agent, epoch, ins.line)
         placements = _cp_lanes(ins, shape, start)
         action = _cp_action(members, chunks, placements, first, columns)
-        ctx.launch.engine.issue(
-            AsyncOperation(ins.opcode, action, queue=queue_key(ctx), line=ins.line)
-        )
+        ctx.launch.engine.issue(AsyncOperation(ins.opcode, action, queue=queue_key(ctx), line=ins.line))
 
 
 def _cp_lanes(ins: Instruction, shape: str, start: int) -> list[NDArray[np.intp]]:
@@ -474,7 +471,11 @@ def _cp_lanes(ins: Instruction, shape: str, start: int) -> list[NDArray[np.intp]
 
 
 def _cp_action(
-    members: list, chunks: NDArray[np.int64], placements: list[NDArray[np.intp]], first: int, columns: int  # type: ignore[type-arg]
+    members: list,
+    chunks: NDArray[np.int64],
+    placements: list[NDArray[np.intp]],
+    first: int,
+    columns: int,  # type: ignore[type-arg]
 ) -> Callable[[], None]:
     def action() -> None:
         for cta in members:
@@ -524,17 +525,13 @@ def shift(ctx: Context, ins: Instruction) -> None:
                 block = cta.tmem.words[first : first + 8, start : start + 32]
                 block[:, :31] = block[:, 1:].copy()
 
-        ctx.launch.engine.issue(
-            AsyncOperation(ins.opcode, action, queue=queue_key(ctx), line=ins.line)
-        )
+        ctx.launch.engine.issue(AsyncOperation(ins.opcode, action, queue=queue_key(ctx), line=ins.line))
 
 
 # -- findings ------------------------------------------------------------------------------------------------
 
 
-def report_conflict(
-    site: Site, tmem: TensorMemory, conflict: Conflict, what: str, rule: str
-) -> None:
+def report_conflict(site: Site, tmem: TensorMemory, conflict: Conflict, what: str, rule: str) -> None:
     """Report an unordered earlier access of tensor memory, with the cause that its kind suggests."""
     clocks = site.cta.shared.clocks
     who = clocks.describe(conflict.agent)

@@ -13,10 +13,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from umma_jit.emulator.async_engine import AsyncOperation
-from umma_jit.emulator.context import Context
 from umma_jit.emulator.instruction_descriptor import InstructionDescriptor
 from umma_jit.emulator.isa._machine import (
     Site,
@@ -51,7 +49,10 @@ from umma_jit.emulator.tensor_memory import (
 )
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from umma_jit.emulator.launch import Cta
+
+    from umma_jit.emulator.context import Context
 
 _A_COLUMNS = K_BYTES // 4
 _ALL = tuple(range(HALVES))
@@ -124,9 +125,7 @@ def _issue(ctx: Context, ins: Instruction, row: int, lane: int) -> None:
     operation.enter(lane)
     operation.take_a(ctx, a_operand, row, lane, a_in_tmem)
     operation.take_b(ctx, b_operand, row, lane)
-    ctx.launch.engine.issue(
-        AsyncOperation(ins.opcode, operation.complete, queue=queue_key(ctx), line=ins.line)
-    )
+    ctx.launch.engine.issue(AsyncOperation(ins.opcode, operation.complete, queue=queue_key(ctx), line=ins.line))
 
 
 def _kept_lanes(ctx: Context, mask: Vector, row: int, lane: int) -> list[NDArray[np.bool_]] | None:
@@ -237,7 +236,9 @@ class _Operation:
         assert idesc.a is not None
         if not in_tmem:
             bits = word(ctx, operand, row, lane, wide=True)
-            self.a_plan = self._plan(bits, "A", idesc.m // self.form.cta_group, idesc.a.element_bytes, idesc.transpose_a)
+            self.a_plan = self._plan(
+                bits, "A", idesc.m // self.form.cta_group, idesc.a.element_bytes, idesc.transpose_a
+            )
             return
         address = int(ctx.address(operand)[row, lane])
         column, lane_bits = address & 0xFFFF, address >> 16
@@ -303,9 +304,7 @@ class _Operation:
         epoch = int(order[self.agent])
         for cta in self.members:
             check_range(site, cta.shared, plan.first, plan.last, descriptor, side)
-            cta.shared.guard_read(
-                site, plan.words, self.agent, epoch, order, proxy, f"{side} of the MMA reads"
-            )
+            cta.shared.guard_read(site, plan.words, self.agent, epoch, order, proxy, f"{side} of the MMA reads")
         return plan
 
     # -- at completion -------------------------------------------------------------------------------------
@@ -373,4 +372,3 @@ class _Operation:
                     message=f"the MMA accumulates onto columns from {self.d_column} on that were never written",
                     remedy="clear enable-input-d for the first MMA of an accumulator",
                 )
-

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from umma_jit.emulator.async_engine import AsyncOperation
 from umma_jit.emulator.clocks import Flight
-from umma_jit.emulator.context import Context
 from umma_jit.emulator.isa._machine import (
     Site,
     check_descriptor,
@@ -32,6 +30,11 @@ from umma_jit.emulator.isa.registry import Unsupported, handler
 from umma_jit.emulator.nodes import Immediate, Instruction, Vector
 from umma_jit.emulator.smem_descriptor import OperandPlan, SmemDescriptor, plan_operand
 from umma_jit.emulator.tensor_core import product, widen
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from umma_jit.emulator.context import Context
 
 _TYPES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}
 

@@ -181,7 +181,7 @@ def pack_parameters(plan: LaunchPlan, arrays: Mapping[str, ArrayView]) -> Parame
         if isinstance(argument, TensorMapArgument):
             tensor_map = encode_for_driver(argument.layout, arrays[argument.array].address)
             values.append(tensor_map)
-            addresses.append(int(tensor_map.getPtr()))
+            addresses.append(tensor_map.address)
         elif isinstance(argument, PointerArgument):
             pointer = ctypes.c_uint64(0 if argument.array is None else arrays[argument.array].address)
             values.append(pointer)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from umma_jit.errors import LaunchError
@@ -11,7 +13,7 @@ if TYPE_CHECKING:
     from umma_jit._plan import TensorMapLayout
     from umma_jit.emulator import TensorMap
 
-__all__ = ["emulated_tensor_map", "encode_for_driver"]
+__all__ = ["DriverTensorMap", "driver_encoder", "emulated_tensor_map", "encode_for_driver"]
 
 
 def emulated_tensor_map(layout: TensorMapLayout, address: int) -> TensorMap:
@@ -28,10 +30,72 @@ def emulated_tensor_map(layout: TensorMapLayout, address: int) -> TensorMap:
     )
 
 
-# The driver takes a microsecond or two for one, its Python binding several times that; the arrays of a training step
-# or of a server's buffers come again at the same addresses.
+@dataclass(frozen=True, eq=False)
+class DriverTensorMap:
+    """A ``CUtensorMap`` in host memory.
+
+    Attributes
+    ----------
+    address : int
+        Where it is; a multiple of 128.
+    memory : ctypes array
+        Keeps it alive.
+    """
+
+    address: int
+    memory: Any
+
+
+_BYTES = 128
+_ALIGNMENT = 128  # of CUtensorMap: 64 in the headers of CUDA 12, 128 in those of CUDA 13
+
+# Codes of the driver API: CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion (cuda.h).
+_DATA_TYPES = {"float16": 6, "float32": 7, "bfloat16": 9}
+_SWIZZLES = {"none": 0, "32B": 1, "64B": 2, "128B": 3}
+_INTERLEAVE_NONE = 0
+_L2_PROMOTION_256B = 3
+_OOB_FILL_ZERO = 0
+
+_ENCODE = ctypes.CFUNCTYPE(
+    ctypes.c_int,  # CUresult
+    ctypes.c_void_p,  # tensorMap
+    ctypes.c_int,  # tensorDataType
+    ctypes.c_uint32,  # tensorRank
+    ctypes.c_void_p,  # globalAddress
+    ctypes.POINTER(ctypes.c_uint64),  # globalDim
+    ctypes.POINTER(ctypes.c_uint64),  # globalStrides
+    ctypes.POINTER(ctypes.c_uint32),  # boxDim
+    ctypes.POINTER(ctypes.c_uint32),  # elementStrides
+    ctypes.c_int,  # interleave
+    ctypes.c_int,  # swizzle
+    ctypes.c_int,  # l2Promotion
+    ctypes.c_int,  # oobFill
+)
+
+
+@functools.cache
+def driver_encoder() -> Any:
+    """Return ``cuTensorMapEncodeTiled`` of the driver, as a ctypes function.
+
+    The binding of that name makes the map in an object of its own, at whatever address Python's allocator gives; the
+    driver demands a multiple of 64.
+
+    Raises
+    ------
+    LaunchError
+        The driver is older than CUDA 12.0, where tensor maps came in.
+    """
+    from cuda.bindings import driver
+
+    result, pointer, *_ = driver.cuGetProcAddress(b"cuTensorMapEncodeTiled", 12000, 0)
+    if result != driver.CUresult.CUDA_SUCCESS or not int(pointer):
+        raise LaunchError(f"the CUDA driver has no tensor maps ({result.name}); CUDA 12.0 or later is needed")
+    return _ENCODE(int(pointer))
+
+
+# The arrays of a training step or of a server's buffers come again at the same addresses.
 @functools.lru_cache(maxsize=1024)
-def encode_for_driver(layout: TensorMapLayout, address: int) -> Any:
+def encode_for_driver(layout: TensorMapLayout, address: int) -> DriverTensorMap:
     """Return a ``CUtensorMap`` made by the driver.
 
     Raises
@@ -39,33 +103,23 @@ def encode_for_driver(layout: TensorMapLayout, address: int) -> Any:
     LaunchError
         The driver refuses it; says what was asked.
     """
-    from cuda.bindings import driver
-
     rank = len(layout.dims)
-    data_type = driver.CUtensorMapDataType
-    swizzle = driver.CUtensorMapSwizzle
-    result, tensor_map = driver.cuTensorMapEncodeTiled(
-        {
-            "bfloat16": data_type.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-            "float16": data_type.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-            "float32": data_type.CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
-        }[layout.dtype],
+    memory = ctypes.create_string_buffer(_BYTES + _ALIGNMENT)
+    start = -(-ctypes.addressof(memory) // _ALIGNMENT) * _ALIGNMENT
+    result = driver_encoder()(
+        start,
+        _DATA_TYPES[layout.dtype],
         rank,
         address,
-        [driver.cuuint64_t(extent) for extent in layout.dims],
-        [driver.cuuint64_t(stride) for stride in layout.strides_bytes],
-        [driver.cuuint32_t(extent) for extent in layout.box],
-        [driver.cuuint32_t(1)] * rank,
-        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        {
-            "none": swizzle.CU_TENSOR_MAP_SWIZZLE_NONE,
-            "32B": swizzle.CU_TENSOR_MAP_SWIZZLE_32B,
-            "64B": swizzle.CU_TENSOR_MAP_SWIZZLE_64B,
-            "128B": swizzle.CU_TENSOR_MAP_SWIZZLE_128B,
-        }[layout.swizzle],
-        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-        driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        (ctypes.c_uint64 * rank)(*layout.dims),
+        (ctypes.c_uint64 * rank)(*layout.strides_bytes),
+        (ctypes.c_uint32 * rank)(*layout.box),
+        (ctypes.c_uint32 * rank)(*[1] * rank),
+        _INTERLEAVE_NONE,
+        _SWIZZLES[layout.swizzle],
+        _L2_PROMOTION_256B,
+        _OOB_FILL_ZERO,
     )
-    if result != driver.CUresult.CUDA_SUCCESS:
-        raise LaunchError(f"cuTensorMapEncodeTiled: {result.name} for {layout} at address {address:#x}")
-    return tensor_map
+    if result:
+        raise LaunchError(f"cuTensorMapEncodeTiled: CUDA error {result} for {layout} at address {address:#x}")
+    return DriverTensorMap(start, memory)

@@ -109,8 +109,7 @@ class InFlight:
 
 
 def first_use_before_wait(code: KernelCode, load: Instruction) -> Instruction | None:
-    """The first instruction that some path reaches from a ``tcgen05.ld`` and that touches its registers
-    before any ``tcgen05.wait::ld``; None if there is none.
+    """An instruction that touches the registers of a ``tcgen05.ld`` on a path with no ``tcgen05.wait::ld`` before it.
 
     Parameters
     ----------
@@ -118,6 +117,11 @@ def first_use_before_wait(code: KernelCode, load: Instruction) -> Instruction | 
         The kernel.
     load
         The ``tcgen05.ld``.
+
+    Returns
+    -------
+    Instruction or None
+        None if every use follows a wait.
     """
     registers = {(r.bank, r.slot) for r in _registers(load.operands[0])}
     instructions = code.instructions
@@ -147,11 +151,9 @@ def first_use_before_wait(code: KernelCode, load: Instruction) -> Instruction | 
 def _targets(code: KernelCode, ins: Instruction) -> list[int]:
     found = []
     for operand in ins.operands:
-        name = getattr(operand, "name", None)
-        if name in code.labels:
-            found.append(code.labels[name])
-        for label in code.branch_targets.get(name, ()) if name else ():
-            found.append(code.labels[label])
+        name = getattr(operand, "name", "")
+        names = (name, *code.branch_targets.get(name, ()))
+        found.extend(code.labels[label] for label in names if label in code.labels)
     return found
 
 

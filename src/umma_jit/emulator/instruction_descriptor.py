@@ -196,7 +196,7 @@ def _problems(idesc: InstructionDescriptor, cta_group: int, ws: bool, a_in_tmem:
         if n not in (64, 128, 256):
             bad("shape", f"N = {n} with `.ws`", "use 64, 128 or 256; " + _SHARED_SHAPE)
         return tuple(found)
-    legal_m = {1: (64, 128), 2: (128, 256)}[cta_group]
+    legal_m: tuple[int, ...] = {1: (64, 128), 2: (128, 256)}[cta_group]
     if block_scaled and cta_group == 1:
         legal_m = (128,)
     if m not in legal_m:

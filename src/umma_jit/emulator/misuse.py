@@ -9,7 +9,7 @@ from __future__ import annotations
 __all__ = ["Misuse"]
 
 
-class Misuse(Exception):
+class Misuse(Exception):  # noqa: N818 - a cause, turned into an error by whoever knows the instruction
     """A use that hardware would trap on or that the ISA leaves undefined.
 
     Attributes

@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Conflict", "Shadow"]
 
+Scalar = int | NDArray[Any]
+"""One value, or one that broadcasts to the granules."""
 Where = slice | NDArray[np.int64]
 
 
@@ -70,6 +74,23 @@ class Shadow:
         bad = clock[agents] < self.read_epoch[where]
         return self._conflict(where, bad, "read") if bad.any() else None
 
+    def any_unordered(self, where: NDArray[np.int64], clocks: NDArray[np.int32], *, reads: bool) -> bool:
+        """Whether any earlier write (or read, with `reads`) is not covered.
+
+        Parameters
+        ----------
+        where
+            Granules, int64 (n, k).
+        clocks
+            int32 (n, agents): the clock that row i of `where` is held against.
+        reads
+            Look at earlier reads too.
+        """
+        rows = np.arange(len(where))[:, None]
+        if (clocks[rows, self.write_agent[where]] < self.write_epoch[where]).any():
+            return True
+        return reads and bool((clocks[rows, self.read_agent[where]] < self.read_epoch[where]).any())
+
     def unfenced_write(self, where: Where, proxy: Clock, generic: NDArray[np.bool_]) -> Conflict | None:
         """The first earlier generic-proxy write that has not passed a proxy fence, if any.
 
@@ -86,14 +107,14 @@ class Shadow:
         bad = (proxy[agents] < self.write_epoch[where]) & generic[agents]
         return self._conflict(where, bad, "write") if bad.any() else None
 
-    def mark_write(self, where: Where, agent: int, epoch: int, line: int) -> None:
+    def mark_write(self, where: Where, agent: Scalar, epoch: Scalar, line: int) -> None:
         """Enter a write; it replaces the readers, which it was checked against."""
         self.write_agent[where] = agent
         self.write_epoch[where] = epoch
         self.write_line[where] = line
         self.read_epoch[where] = 0
 
-    def mark_read(self, where: Where, agent: int, epoch: int, line: int) -> None:
+    def mark_read(self, where: Where, agent: Scalar, epoch: Scalar, line: int) -> None:
         """Enter a read."""
         self.read_agent[where] = agent
         self.read_epoch[where] = epoch

@@ -36,15 +36,19 @@ class SharedMemoryMisuse(Misuse):
     """An access outside shared memory or off its alignment."""
 
 
-class Reporter(Protocol):
-    """Whoever knows the instruction, for findings: a handler's context or the site of an operation in flight."""
+class Finder(Protocol):
+    """Whoever takes findings: a handler's context, or the site of an operation in flight."""
+
+    def finding(self, *, rule: str, message: str, remedy: str, severity: str = "error") -> None:
+        """Record one finding."""
+
+
+class Reporter(Finder, Protocol):
+    """A `Finder` that knows the instruction of an asynchronous operation."""
 
     @property
     def line(self) -> int:
         """PTX line."""
-
-    def finding(self, *, rule: str, message: str, remedy: str, severity: str = "error") -> None:
-        """Record one finding."""
 
 
 class SharedMemory:
@@ -414,7 +418,7 @@ class SharedMemory:
     def _address(self, offset: int) -> int:
         return self.rank << RANK_SHIFT | offset
 
-    def _report_race(self, reporter: Reporter, conflict: Conflict, what: str, severity: str = "error") -> None:
+    def _report_race(self, reporter: Finder, conflict: Conflict, what: str, severity: str = "error") -> None:
         verb = "wrote" if conflict.kind == "write" else "reads"
         reporter.finding(
             rule="shared.race",
@@ -424,7 +428,7 @@ class SharedMemory:
             severity=severity,
         )
 
-    def _report_missing_fence(self, reporter: Reporter, conflict: Conflict, what: str) -> None:
+    def _report_missing_fence(self, reporter: Finder, conflict: Conflict, what: str) -> None:
         reporter.finding(
             rule="proxy-fence.missing",
             message=f"{what} shared memory at {self._address(conflict.granule * 4):#x} through the async proxy; "

@@ -28,7 +28,8 @@ _TABLES: dict[str, Any] = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.fl
 @cache
 def _table(name: str) -> NDArray[np.float32]:
     """All 256 values of an 8-bit float type."""
-    return np.arange(256, dtype=np.uint8).view(_TABLES[name]).astype(np.float32)
+    table: NDArray[np.float32] = np.arange(256, dtype=np.uint8).view(_TABLES[name]).astype(np.float32)
+    return table
 
 
 def widen(raw: NDArray[np.uint8], name: str) -> NDArray[np.float32]:
@@ -46,17 +47,22 @@ def widen(raw: NDArray[np.uint8], name: str) -> NDArray[np.float32]:
     numpy.ndarray
         float32 (rows, K), exact.
     """
+    values: NDArray[np.float32]
     if name == "bf16":
-        return (raw.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
-    if name == "f16":
-        return raw.view(np.float16).astype(np.float32)
-    if name == "tf32":  # the low 13 bits are ignored
-        return (raw.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
-    if name in _TABLES:
-        return _table(name)[raw]
-    if name in ("s8", "u8"):
-        return raw.view(np.int8 if name == "s8" else np.uint8).astype(np.float32)
-    raise KeyError(name)
+        values = (raw.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+    elif name == "f16":
+        values = raw.view(np.float16).astype(np.float32)
+    elif name == "tf32":  # the low 13 bits are ignored
+        values = (raw.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    elif name in _TABLES:
+        values = _table(name)[raw]
+    elif name == "s8":
+        values = raw.view(np.int8).astype(np.float32)
+    elif name == "u8":
+        values = raw.astype(np.float32)
+    else:
+        raise KeyError(name)
+    return values
 
 
 def product(
@@ -78,6 +84,7 @@ def product(
     numpy.ndarray
         (N, M) float32, or float64 if `double`.
     """
+    result: NDArray[Any]
     if double:
         result = b.astype(np.float64) @ a.astype(np.float64).T
     else:

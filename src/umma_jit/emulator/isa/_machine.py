@@ -19,6 +19,7 @@ from umma_jit.emulator.memory import GlobalMemoryMisuse
 from umma_jit.emulator.misuse import Misuse
 from umma_jit.emulator.nodes import Immediate, Instruction, Operand
 from umma_jit.emulator.shared_memory import BASE, RANK_SHIFT, SharedMemory, SharedMemoryMisuse
+from umma_jit.emulator.spaces import SHARED_WINDOW
 from umma_jit.emulator.tensor_memory import TensorMemoryMisuse
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from umma_jit.emulator.smem_descriptor import DescriptorProblem, SmemDescriptor
 
 __all__ = [
-    "SHARED_WINDOW",
     "DescriptorMisuse",
     "Site",
     "active_lanes",
@@ -61,9 +61,6 @@ __all__ = [
     "tensor_queue",
     "word",
 ]
-
-SHARED_WINDOW = 0x7F00_0000_0000
-"""Generic address of the shared window; the low 32 bits are the shared::cluster address."""
 
 
 class DescriptorMisuse(Misuse):
@@ -141,7 +138,7 @@ def full_warps(ctx: Context) -> list[int]:
         ctx.finding(
             rule="aligned.divergent",
             message=f"{ctx.ins.opcode} is executed by a part of a warp",
-            remedy="all 32 threads must execute a .sync.aligned instruction together; elect a thread for tcgen05.mma only",
+            remedy="all 32 threads must execute a .sync.aligned instruction together",
         )
     return rows
 

@@ -103,7 +103,7 @@ def _cp_async_action(
 
 
 @handler("cp.async.commit_group")
-def cp_async_commit(ctx: Context, ins: Instruction) -> None:
+def cp_async_commit(ctx: Context, _: Instruction) -> None:
     """``cp.async.commit_group``: kept per warp, since cp.async comes from whole warps."""
     for row in active_rows(ctx):
         groups_of(ctx, ctx.w0 + row, 0, "cp.async").commit()
@@ -475,7 +475,7 @@ def _global_writer(
 
 
 @handler("cp.async.bulk.commit_group")
-def bulk_commit(ctx: Context, ins: Instruction) -> None:
+def bulk_commit(ctx: Context, _: Instruction) -> None:
     """``cp.async.bulk.commit_group``, per thread."""
     for row, lane in active_lanes(ctx):
         groups_of(ctx, ctx.w0 + row, lane, "bulk").commit()

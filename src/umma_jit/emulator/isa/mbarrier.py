@@ -183,7 +183,7 @@ def try_wait(ctx: Context, ins: Instruction) -> Wait | None:
     """
     complete, checks = _look(ctx, ins)
     if not complete[ctx.mask].all() and not ctx.timed_out:
-        return Wait(lambda: all(check() for check in checks), _describe(ctx, ins), timed=True)
+        return Wait(lambda: all(check() for check in checks), _describe(ctx, ins))
     _acquire(ctx, ins, complete)
     ctx.set_pred(ins.operands[0], complete)
     return None

@@ -119,7 +119,7 @@ def dealloc(ctx: Context, ins: Instruction) -> None:
         order = clocks.order[clocks.warp(ctx.cta.rank, site.warp)]
         conflict = tmem.shadow.unordered_write(where, order) or tmem.shadow.unordered_read(where, order)
         if conflict is not None:
-            report_conflict(site, tmem, conflict, "tcgen05.dealloc frees", "tmem.dealloc-in-use")
+            report_conflict(site, conflict, "tcgen05.dealloc frees", "tmem.dealloc-in-use")
         tmem.shadow.forget(where)
 
 
@@ -215,6 +215,18 @@ class _Fragment:
             lane = slab + lane % 32
         return lane, column
 
+    def runs(self) -> list[tuple[int, int, int, int]]:
+        """(first row, one past the last, lane, column): warps whose lanes continue each other, together."""
+        found: list[tuple[int, int, int, int]] = []
+        for row, lane, column in self.base:
+            if found and self.shape == "32x32b" and not self.packed:
+                first, last, start, same = found[-1]
+                if row == last and same == column and lane == start + 32 * (last - first):
+                    found[-1] = (first, row + 1, start, column)
+                    continue
+            found.append((row, row + 1, lane, column))
+        return found
+
     def halves(self, lane: int) -> tuple[int, ...]:
         """16-lane groups touched from `lane` on."""
         return tuple(range(lane // 16, (lane + _LANES[self.shape]) // 16))
@@ -227,35 +239,31 @@ _LANES = {"32x32b": 32, "16x64b": 16, "16x128b": 16, "16x256b": 16, "16x32bx2": 
 def ld(ctx: Context, ins: Instruction) -> None:
     """``tcgen05.ld.sync.aligned.shape.num{.pack::16b}.b32 r, [taddr] {, immHalfSplitoff}``."""
     fragment = _Fragment(ctx, ins, 1, 0, "pack::16b")
-    tmem, clocks = ctx.cta.tmem, clocks_of(ctx)
     waited = _is_waited(ctx, ins)
-    for row, lane, column in fragment.base:
-        site = Site(ctx, ins, ctx.w0 + row)
-        agent = clocks.warp(ctx.cta.rank, site.warp)
-        where = granules(column, fragment.spanned, fragment.halves(lane))
-        conflict = tmem.shadow.unordered_write(where, clocks.order[agent])
-        if conflict is not None:
-            report_conflict(site, tmem, conflict, f"{ins.opcode} reads", "tmem.race")
-        reader = clocks.tensor_load(ctx.cta.rank, site.warp) if waited else agent
-        tmem.shadow.mark_read(where, reader, int(clocks.order[reader, reader]), ins.line)
-    registers = _register_arrays(ctx, ins.operands[0])
+    _enter(ctx, fragment, writes=False, asynchronous=waited)
+    tmem = ctx.cta.tmem
+    registers = _registers(ctx, ins.operands[0])
     site = Site(ctx, ins, ctx.w0 + fragment.rows[0])
 
     def action() -> None:
         _check_written(site, tmem, fragment)
-        for row, lane, column in fragment.base:
+        for first, last, lane, column in fragment.runs():
             words = tmem.words
-            if fragment.shape == "32x32b" and not fragment.packed:
-                block = words[column : column + fragment.spanned, lane : lane + 32]
-            elif fragment.packed:
+            if fragment.packed:
                 cells = (column + 2 * fragment.columns, lane + fragment.lanes)
                 low = words[cells] & np.uint32(0xFFFF)
                 block = low | words[cells[0] + 1, cells[1]] << np.uint32(16)
+            elif fragment.shape == "32x32b":
+                block = words[column : column + fragment.spanned, lane : lane + 32 * (last - first)]
             else:
                 block = words[column + fragment.columns, lane + fragment.lanes]
+            begin, end = 32 * first, 32 * last
+            if isinstance(registers, np.ndarray):
+                registers[:, begin:end] = block
+                continue
             for register, values in zip(registers, block, strict=True):
                 if register is not None:
-                    register[row] = values
+                    register[begin:end] = values
 
     issue_fragment(ctx, "ld", fragment.rows, AsyncOperation(ins.opcode, action, line=ins.line), late=waited)
 
@@ -264,26 +272,20 @@ def ld(ctx: Context, ins: Instruction) -> None:
 def st(ctx: Context, ins: Instruction) -> None:
     """``tcgen05.st.sync.aligned.shape.num{.unpack::16b}.b32 [taddr] {, immHalfSplitoff}, r``."""
     fragment = _Fragment(ctx, ins, 0, 1, "unpack::16b")
-    tmem, clocks = ctx.cta.tmem, clocks_of(ctx)
-    for row, lane, column in fragment.base:
-        site = Site(ctx, ins, ctx.w0 + row)
-        agent = clocks.warp(ctx.cta.rank, site.warp)
-        where = granules(column, fragment.spanned, fragment.halves(lane))
-        # Stores of one warp keep their order in the data path; hold them against the warp's own epochs.
-        writer = clocks.tensor_store(ctx.cta.rank, site.warp)
-        order = clocks.order[agent].copy()
-        order[writer] = clocks.order[writer, writer]
-        conflict = tmem.shadow.unordered_read(where, order) or tmem.shadow.unordered_write(where, order)
-        if conflict is not None:
-            report_conflict(site, tmem, conflict, f"{ins.opcode} writes", "tmem.race")
-        tmem.shadow.mark_write(where, writer, int(clocks.order[writer, writer]), ins.line)
+    _enter(ctx, fragment, writes=True, asynchronous=True)
+    tmem = ctx.cta.tmem
     vector = ins.operands[-1]
-    elements = vector.elements if isinstance(vector, Vector) else (vector,)
-    values = np.stack([np.broadcast_to(ctx.u32(e), (ctx.num_warps, 32)) for e in elements])  # copies: read at issue
+    # The registers are read now: a copy, since they may be written before the store completes.
+    registers = _registers(ctx, vector)
+    if isinstance(registers, np.ndarray):
+        values = registers.copy()
+    else:
+        elements = vector.elements if isinstance(vector, Vector) else (vector,)
+        values = np.stack([ctx.flat(element, "u32") for element in elements])
 
     def action() -> None:
-        for row, lane, column in fragment.base:
-            block = values[:, row]
+        for first, last, lane, column in fragment.runs():
+            block = values[:, 32 * first : 32 * last]
             if fragment.packed:
                 cells = (column + 2 * fragment.columns, lane + fragment.lanes)
                 tmem.words[cells] = block & np.uint32(0xFFFF)
@@ -291,13 +293,48 @@ def st(ctx: Context, ins: Instruction) -> None:
                 tmem.written[cells] = True
                 tmem.written[cells[0] + 1, cells[1]] = True
             elif fragment.shape == "32x32b":
-                tmem.words[column : column + fragment.spanned, lane : lane + 32] = block
-                tmem.written[column : column + fragment.spanned, lane : lane + 32] = True
+                where = (slice(column, column + fragment.spanned), slice(lane, lane + 32 * (last - first)))
+                tmem.words[where] = block
+                tmem.written[where] = True
             else:
                 tmem.words[column + fragment.columns, lane + fragment.lanes] = block
                 tmem.written[column + fragment.columns, lane + fragment.lanes] = True
 
     issue_fragment(ctx, "st", fragment.rows, AsyncOperation(ins.opcode, action, line=ins.line), late=True)
+
+
+def _enter(ctx: Context, fragment: _Fragment, *, writes: bool, asynchronous: bool) -> None:
+    """Check a load or store against earlier accesses, all warps at once, and enter it.
+
+    Parameters
+    ----------
+    ctx, fragment
+        The access.
+    writes
+        It is a store.
+    asynchronous
+        It counts as done only at the warp's wait; else at its issue.
+    """
+    shadow, clocks, rank = ctx.cta.tmem.shadow, clocks_of(ctx), ctx.cta.rank
+    where = np.stack([granules(column, fragment.spanned, fragment.halves(lane)) for _, lane, column in fragment.base])
+    warps = np.array([clocks.warp(rank, ctx.w0 + row) for row, _, _ in fragment.base])
+    order = clocks.order[warps]
+    in_flight = clocks.tensor_store if writes else clocks.tensor_load
+    agents = np.array([in_flight(rank, ctx.w0 + row) for row, _, _ in fragment.base]) if asynchronous else warps
+    if writes:
+        # Stores of one warp keep their order in the data path; hold them against the warp's own epochs.
+        order[np.arange(len(agents)), agents] = clocks.order[agents, agents]
+    if shadow.any_unordered(where, order, reads=writes):
+        for index, (row, _, _) in enumerate(fragment.base):
+            conflict = shadow.unordered_write(where[index], order[index])
+            if conflict is None and writes:
+                conflict = shadow.unordered_read(where[index], order[index])
+            if conflict is not None:
+                verb = "writes" if writes else "reads"
+                report_conflict(Site(ctx, ctx.ins, ctx.w0 + row), conflict, f"{ctx.ins.opcode} {verb}", "tmem.race")
+    epochs = clocks.order[agents, agents]
+    mark = shadow.mark_write if writes else shadow.mark_read
+    mark(where, agents[:, None], epochs[:, None], ctx.ins.line)
 
 
 def _is_waited(ctx: Context, ins: Instruction) -> bool:
@@ -314,9 +351,18 @@ def _is_waited(ctx: Context, ins: Instruction) -> bool:
     return False
 
 
-def _register_arrays(ctx: Context, operand: object) -> list[NDArray[np.uint32] | None]:
+def _registers(ctx: Context, operand: object) -> NDArray[np.uint32] | list[NDArray[np.uint32] | None]:
+    """Storage of a register vector: (registers, lanes) views; None for sinks.
+
+    Registers declared together lie together, so that one copy moves a whole vector.
+    """
     elements = operand.elements if isinstance(operand, Vector) else (operand,)
-    return [ctx.register_array(e) if isinstance(e, Register) else None for e in elements]
+    slots = [e.slot if isinstance(e, Register) and e.bank == "b32" else -1 for e in elements]
+    first = slots[0]
+    if first >= 0 and slots == list(range(first, first + len(slots))):
+        bank: NDArray[np.uint32] = ctx.cta.registers.banks["b32"]
+        return bank[first : first + len(slots)].reshape(len(slots), -1)[:, 32 * ctx.w0 : 32 * ctx.w1]
+    return [ctx.register_array(e).reshape(-1) if isinstance(e, Register) else None for e in elements]
 
 
 def _check_written(site: Site, tmem: TensorMemory, fragment: _Fragment) -> None:
@@ -338,13 +384,13 @@ def _check_written(site: Site, tmem: TensorMemory, fragment: _Fragment) -> None:
 
 
 @handler("tcgen05.wait::ld", blocking=False)
-def wait_ld(ctx: Context, ins: Instruction) -> None:
+def wait_ld(ctx: Context, _: Instruction) -> None:
     """``tcgen05.wait::ld.sync.aligned``: the warp's earlier loads are complete."""
     _wait(ctx, "ld")
 
 
 @handler("tcgen05.wait::st", blocking=False)
-def wait_st(ctx: Context, ins: Instruction) -> None:
+def wait_st(ctx: Context, _: Instruction) -> None:
     """``tcgen05.wait::st.sync.aligned``: the warp's earlier stores are complete."""
     _wait(ctx, "st")
 
@@ -449,7 +495,7 @@ def cp(ctx: Context, ins: Instruction) -> None:
             where = granules(first, columns, _ALL_HALVES)
             conflict = cta.tmem.shadow.unordered_read(where, order) or cta.tmem.shadow.unordered_write(where, order)
             if conflict is not None:
-                report_conflict(site, cta.tmem, conflict, f"{ins.opcode} writes", "tmem.race")
+                report_conflict(site, conflict, f"{ins.opcode} writes", "tmem.race")
             cta.tmem.shadow.mark_write(where, agent, epoch, ins.line)
         placements = _cp_lanes(ins, shape, start)
         action = _cp_action(members, chunks, placements, first, columns)
@@ -517,7 +563,7 @@ def shift(ctx: Context, ins: Instruction) -> None:
                 where, clocks.order[agent]
             )
             if conflict is not None:
-                report_conflict(site, cta.tmem, conflict, f"{ins.opcode} moves", "tmem.race")
+                report_conflict(site, conflict, f"{ins.opcode} moves", "tmem.race")
             cta.tmem.shadow.mark_write(where, agent, int(clocks.order[agent, agent]), ins.line)
 
         def action(members: list = members, first: int = first, start: int = start) -> None:  # type: ignore[type-arg]
@@ -531,7 +577,7 @@ def shift(ctx: Context, ins: Instruction) -> None:
 # -- findings ------------------------------------------------------------------------------------------------
 
 
-def report_conflict(site: Site, tmem: TensorMemory, conflict: Conflict, what: str, rule: str) -> None:
+def report_conflict(site: Site, conflict: Conflict, what: str, rule: str) -> None:
     """Report an unordered earlier access of tensor memory, with the cause that its kind suggests."""
     clocks = site.cta.shared.clocks
     who = clocks.describe(conflict.agent)

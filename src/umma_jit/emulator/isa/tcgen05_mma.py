@@ -129,7 +129,7 @@ def _issue(ctx: Context, ins: Instruction, row: int, lane: int) -> None:
 
 
 def _kept_lanes(ctx: Context, mask: Vector, row: int, lane: int) -> list[NDArray[np.bool_]] | None:
-    """bool (128,) per CTA of lanes to write; None if all are. A set bit disables the lane."""
+    """Lanes to write, bool (128,) per CTA; None if all are. A set bit disables the lane."""
     words = [word(ctx, element, row, lane) for element in mask.elements]
     if not any(words):
         return None
@@ -216,7 +216,7 @@ class _Operation:
             shadow = cta.tmem.shadow
             conflict = shadow.unordered_read(where, order) or shadow.unordered_write(where, order)
             if conflict is not None:
-                report_conflict(site, cta.tmem, conflict, "D of the MMA overwrites", "tmem.race")
+                report_conflict(site, conflict, "D of the MMA overwrites", "tmem.race")
             elif known < epoch:
                 behind = (shadow.read_agent[where] == self.agent) & (shadow.read_epoch[where] > known)
                 if behind.any():
@@ -267,7 +267,7 @@ class _Operation:
         for cta in self.members:
             conflict = cta.tmem.shadow.unordered_write(where, order)
             if conflict is not None:
-                report_conflict(site, cta.tmem, conflict, "A of the MMA reads", "tmem.race")
+                report_conflict(site, conflict, "A of the MMA reads", "tmem.race")
             cta.tmem.shadow.mark_read(where, self.agent, int(order[self.agent]), site.line)
 
     def take_b(self, ctx: Context, operand: Operand, row: int, lane: int) -> None:
@@ -312,7 +312,9 @@ class _Operation:
     def complete(self) -> None:
         """Read the operands, multiply, write the accumulator."""
         idesc = self.idesc
-        assert idesc.a is not None and idesc.b is not None and idesc.d is not None
+        assert idesc.a is not None
+        assert idesc.b is not None
+        assert idesc.d is not None
         assert self.b_plan is not None
         a = np.concatenate([widen(raw, idesc.a.name) for raw in self._read_a()])
         b = np.concatenate([widen(raw, idesc.b.name) for raw in self._read_shared(self.b_plan, "B")])

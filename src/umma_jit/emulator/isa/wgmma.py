@@ -66,14 +66,14 @@ def check(ins: Instruction) -> None:
 
 
 @handler("wgmma.fence", blocking=False)
-def fence(ctx: Context, ins: Instruction) -> None:
+def fence(ctx: Context, _: Instruction) -> None:
     """``wgmma.fence.sync.aligned``: registers written before it may be used by wgmma."""
     for row in full_warps(ctx):
         ctx.launch.engine.in_flight.fenced.add((id(ctx.cta), ctx.w0 + row))
 
 
 @handler("wgmma.commit_group", blocking=False)
-def commit_group(ctx: Context, ins: Instruction) -> None:
+def commit_group(ctx: Context, _: Instruction) -> None:
     """``wgmma.commit_group.sync.aligned``."""
     for row in full_warps(ctx):
         groups_of(ctx, ctx.w0 + row, 0, "wgmma").commit()

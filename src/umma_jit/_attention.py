@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ._plan import LaunchPlan
     from .runtime import Kernel, Runtime
 
-__all__ = ["attention"]
+__all__ = ["PreparedCall", "attention", "prepare"]
 
 
 def attention(
@@ -83,28 +83,7 @@ def attention(
     >>> attention(q, k, v, causal=True).shape  # doctest: +SKIP
     (1, 128, 2, 64)
     """
-    views = {"q": view(q, "q"), "k": view(k, "k"), "v": view(v, "v")}
-    if out is not None:
-        views["out"] = view(out, "out")
-    # What may be a hashable stand-in for something else (1 for True, True for 1.0) is settled before the look-up.
-    causal = causal if causal is True or causal is False else as_flag(causal, "causal")
-    return_lse = return_lse if return_lse is True or return_lse is False else as_flag(return_lse, "return_lse")
-    softmax_scale = as_scale(softmax_scale)
-    out_layout = None if out is None else views["out"].layout
-    key = (
-        views["q"].layout,
-        views["k"].layout,
-        views["v"].layout,
-        out_layout,
-        causal,
-        softmax_scale,
-        return_lse,
-        None if out_dtype is None else _dtype_name(out_dtype),
-    )
-    prepared = _prepared_calls.get(key)
-    if prepared is None:
-        prepared = _prepare(*key)
-        _remember(key, prepared)
+    views, prepared = _find(q, k, v, causal, softmax_scale, return_lse, out, out_dtype)
     check_addresses(views)
     problem = prepared.problem
     if out is None:
@@ -120,7 +99,7 @@ def attention(
 
 
 @dataclass(frozen=True, eq=False)
-class _PreparedCall:
+class PreparedCall:
     """All of a call that does not depend on addresses: what a warm call finds by one look-up.
 
     Attributes
@@ -150,9 +129,53 @@ class _PreparedCall:
 
 # Each layout and set of options that was called. Sequence lengths come in endless variety, so the oldest go.
 _MOST_PREPARED_CALLS = 4096
-_prepared_calls: dict[tuple[Any, ...], _PreparedCall] = {}
+_prepared_calls: dict[tuple[Any, ...], PreparedCall] = {}
 _kernels: dict[tuple[Any, ...], tuple[Kernel, KernelImage]] = {}
 _mutex = threading.Lock()
+
+
+def prepare(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: bool = False,
+    softmax_scale: float | None = None,
+    return_lse: bool = False,
+    out: Any = None,
+    out_dtype: Any = None,
+) -> PreparedCall:
+    """Return what a call with these arguments stands on, compiled and loaded, without running it."""
+    return _find(q, k, v, causal, softmax_scale, return_lse, out, out_dtype)[1]
+
+
+def _find(
+    q: Any, k: Any, v: Any, causal: Any, softmax_scale: Any, return_lse: Any, out: Any, out_dtype: Any
+) -> tuple[dict[str, ArrayView], PreparedCall]:
+    """Read the arguments and look the call up; only a miss walks the line."""
+    views = {"q": view(q, "q"), "k": view(k, "k"), "v": view(v, "v")}
+    if out is not None:
+        views["out"] = view(out, "out")
+    # What may be a hashable stand-in for something else (1 for True, True for 1.0) is settled before the look-up.
+    causal = causal if causal is True or causal is False else as_flag(causal, "causal")
+    return_lse = return_lse if return_lse is True or return_lse is False else as_flag(return_lse, "return_lse")
+    softmax_scale = as_scale(softmax_scale)
+    out_layout = None if out is None else views["out"].layout
+    key = (
+        views["q"].layout,
+        views["k"].layout,
+        views["v"].layout,
+        out_layout,
+        causal,
+        softmax_scale,
+        return_lse,
+        None if out_dtype is None else _dtype_name(out_dtype),
+    )
+    prepared = _prepared_calls.get(key)
+    if prepared is None:
+        prepared = _prepare(*key)
+        _remember(key, prepared)
+    return views, prepared
 
 
 def _prepare(
@@ -164,7 +187,7 @@ def _prepare(
     softmax_scale: float | None,
     return_lse: bool,
     out_dtype: str | None,
-) -> _PreparedCall:
+) -> PreparedCall:
     """Walk the line of a cold call, up to the launch."""
     from . import backends, runtime
 
@@ -178,11 +201,11 @@ def _prepare(
     out_layout = _dense_layout(problem.out_shape, dtype, q.device)
     lse_layout = _dense_layout(problem.lse_shape, np.dtype(np.float32), q.device)
     if problem.is_empty:
-        return _PreparedCall(problem, device, None, None, None, out_layout, lse_layout)
+        return PreparedCall(problem, device, None, None, None, out_layout, lse_layout)
     config = backend.choose_config(problem)
     plan: LaunchPlan = backend.launch_plan(problem, config)
     kernel, image = _kernel(device, config)
-    return _PreparedCall(problem, device, plan, kernel, image, out_layout, lse_layout)
+    return PreparedCall(problem, device, plan, kernel, image, out_layout, lse_layout)
 
 
 def _kernel(device: Runtime, config: Any) -> tuple[Kernel, KernelImage]:
@@ -208,7 +231,7 @@ def _kernel(device: Runtime, config: Any) -> tuple[Kernel, KernelImage]:
     return _kernels.setdefault(key, (kernel, image))
 
 
-def _remember(key: tuple[Any, ...], prepared: _PreparedCall) -> None:
+def _remember(key: tuple[Any, ...], prepared: PreparedCall) -> None:
     with _mutex:
         while len(_prepared_calls) >= _MOST_PREPARED_CALLS:
             del _prepared_calls[next(iter(_prepared_calls))]

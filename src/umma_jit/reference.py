@@ -83,7 +83,7 @@ def _head(
     out = np.zeros((len(q), v.shape[1]))
     lse = np.full(len(q), -np.inf)
     seen = np.arange(len(k))[None, :] <= last[:, None]
-    some = seen.any(axis=1)
+    some: NDArray[Any] = np.any(seen, axis=1)
     if not some.any():
         return out, lse
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
@@ -100,12 +100,12 @@ def _head(
 
 def _weighted_sum(weights: NDArray[Any], v: NDArray[Any], seen: NDArray[Any]) -> NDArray[Any]:
     """Return ``weights @ v`` where a hidden key's value, even if it is NaN or infinite, has no effect."""
-    finite = np.isfinite(v)
+    finite: NDArray[Any] = np.isfinite(v)
     if finite.all():
         result: NDArray[Any] = weights @ v
         return result
     result = weights @ np.where(finite, v, 0.0)
-    for key in np.flatnonzero(~finite.all(axis=1)):
+    for key in np.flatnonzero(~np.all(finite, axis=1)):
         rows = seen[:, key]
         bad = np.where(finite[key], 0.0, v[key])
         result[rows] += weights[rows, key, None] * bad

@@ -47,11 +47,10 @@ def _float64(array: ArrayLike) -> NDArray[np.float64]:
 
 def dtype_of(name: DTypeLike) -> np.dtype[Any]:
     """Return a NumPy dtype by name, ``"bfloat16"`` (of ml_dtypes) among them."""
-    if name == "bfloat16":
-        import ml_dtypes
+    import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(name)
+    dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+    return dtype
 
 
 def poisoned(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
@@ -107,9 +106,9 @@ def make_inputs(
     chosen = dtype_of(dtype)
 
     def draw(seqlen: int, heads: int) -> NDArray[Any]:
-        values = generator.standard_normal((batch_size, seqlen, heads, head_dim)).astype(chosen)
+        values: NDArray[Any] = generator.standard_normal((batch_size, seqlen, heads, head_dim)).astype(chosen)
         if layout == "bhsd":
-            return np.ascontiguousarray(values.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)
+            values = np.ascontiguousarray(values.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)
         return values
 
     seqlen_k = seqlen_q if seqlen_k is None else seqlen_k

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from umma_jit._compile import compile_image, compiler_identity, nvrtc_options
 from umma_jit._settings import settings
 from umma_jit.errors import CacheWarning
+
 from .disk import DiskStore, default_directory
 from .entry import DamagedEntryError, decode, encode
 from .key import FORMAT_VERSION, cache_key

@@ -132,7 +132,7 @@ class DiskStore:
     def _sweep(self, directory: int) -> None:
         """Remove what died processes left behind; never fails."""
         with contextlib.suppress(OSError):
-            for name in os.listdir(directory):  # noqa: PTH208 - a descriptor, not a path
+            for name in os.listdir(directory):
                 if name.endswith(".tmp"):
                     age = time.time() - os.stat(name, dir_fd=directory, follow_symlinks=False).st_mtime
                     if age > _ABANDONED_SECONDS:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from umma_jit._image import KernelImage, ResourceUsage
+
 from .key import FORMAT_VERSION
 
 if TYPE_CHECKING:

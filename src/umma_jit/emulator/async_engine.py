@@ -82,7 +82,7 @@ class AsyncEngine:
             raise ValueError(f"schedule {schedule!r}: use one of {', '.join(SCHEDULES)}")
         self.schedule = schedule
         self.completed = 0
-        """Number of operations completed so far; a change means progress."""
+        """Operations issued plus operations completed so far; a change means progress."""
         self.in_flight = InFlight()
         self.double = double
         self._pending: deque[AsyncOperation] = deque()
@@ -97,6 +97,7 @@ class AsyncEngine:
     def issue(self, operation: AsyncOperation) -> AsyncOperation:
         """Put an operation in flight; under ``eager`` it completes before this returns."""
         operation._due = self._step + LATENCY
+        self.completed += 1
         self._pending.append(operation)
         if self.schedule == "eager" and not self._completing:
             self._drain()

@@ -79,6 +79,13 @@ class InFlight:
         """All (key, groups) of the CTA whose ``id()`` is `cta`."""
         return [(key, groups) for key, groups in self._groups.items() if isinstance(key, tuple) and key[0] == cta]
 
+    def forget_cta(self, cta: int) -> None:
+        """Drop what belongs to the CTA whose ``id()`` is `cta`; the id may be used again."""
+        for table in (self._groups, self._fragments):
+            for key in [key for key in table if isinstance(key, tuple) and key[0] == cta]:
+                del table[key]  # type: ignore[attr-defined]
+        self.fenced = {key for key in self.fenced if not (isinstance(key, tuple) and key[0] == cta)}
+
     def add_fragment(self, key: Hashable, operation: AsyncOperation) -> None:
         """Note a tensor-memory load or store of a warp that a wait has to finish."""
         self._fragments.setdefault(key, []).append(operation)

@@ -19,7 +19,7 @@ from umma_jit.emulator.memory import GlobalMemoryMisuse
 from umma_jit.emulator.misuse import Misuse
 from umma_jit.emulator.nodes import Immediate, Instruction, Operand
 from umma_jit.emulator.shared_memory import BASE, RANK_SHIFT, SharedMemory, SharedMemoryMisuse
-from umma_jit.emulator.spaces import SHARED_WINDOW
+from umma_jit.emulator.spaces import PARAM_WINDOW, SHARED_WINDOW, WINDOW_SIZE
 from umma_jit.emulator.tensor_memory import TensorMemoryMisuse
 
 if TYPE_CHECKING:
@@ -371,5 +371,17 @@ def global_span(site: Site, address: int, nbytes: int, *, write: bool = False) -
 
 
 def raw_bytes(site: Site, address: int, nbytes: int) -> bytes:
-    """Bytes at a generic address: parameter, constant or global memory."""
-    raise NotImplementedError
+    """Bytes of a tensor map at a generic address: a kernel parameter or global memory."""
+    if PARAM_WINDOW <= address < PARAM_WINDOW + WINDOW_SIZE:
+        offset = address - PARAM_WINDOW
+        parameters = site.launch.parameter_bytes
+        if offset + nbytes > parameters.size:
+            site.fault(
+                GlobalMemoryMisuse(
+                    "param.out-of-bounds",
+                    f"{nbytes} bytes at parameter offset {offset} of {parameters.size}",
+                    "take the address of the parameter that holds the tensor map",
+                )
+            )
+        return parameters[offset : offset + nbytes].tobytes()
+    return global_span(site, address, nbytes).tobytes()

@@ -1,0 +1,41 @@
+"""Loads all instruction modules, and finds what executes an opcode."""
+
+from __future__ import annotations
+
+from umma_jit.emulator.isa import (
+    async_copy,
+    barrier,
+    compare,
+    convert,
+    data_movement,
+    fence,
+    floating,
+    integer,
+    matrix,
+    mbarrier,
+    tcgen05,
+    tcgen05_mma,
+    warp,
+    wgmma,
+)
+from umma_jit.emulator.isa.registry import find_handler, find_operation, supported_opcodes
+
+__all__ = ["MODULES", "find_handler", "find_operation", "supported_opcodes"]
+
+MODULES = (
+    integer,
+    floating,
+    compare,
+    convert,
+    data_movement,
+    warp,
+    barrier,
+    matrix,
+    mbarrier,
+    fence,
+    async_copy,
+    tcgen05,
+    tcgen05_mma,
+    wgmma,
+)
+"""In the order of the PTX ISA's chapters."""

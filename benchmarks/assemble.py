@@ -14,6 +14,7 @@ import datetime as dt
 import os
 import platform
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from umma_jit._compile import compile_image, compiler_identity
@@ -101,11 +102,11 @@ def main() -> int:
     )
     print("\n" + summary)
     if arguments.out:
-        with open(arguments.out, "w", encoding="utf-8") as file:
-            file.write(
-                "# What the kernels need\n\nAssembled: ptxas accepted each of them; the figures are its own. "
-                "Printed by `python benchmarks/assemble.py`.\n\n" + summary + "\n\n" + "\n".join(lines) + "\n"
-            )
+        Path(arguments.out).write_text(
+            "# What the kernels need\n\nAssembled: ptxas accepted each of them; the figures are its own. "
+            "Printed by `python benchmarks/assemble.py`.\n\n" + summary + "\n\n" + "\n".join(lines) + "\n",
+            encoding="utf-8",
+        )
     return 0 if clean and seconds[-1] <= LIMIT_SECONDS else 1
 
 

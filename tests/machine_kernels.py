@@ -16,7 +16,12 @@ REGISTERS = ".reg .b32 %r<700>;\n.reg .b64 %rd<64>;\n.reg .b16 %rs<8>;\n.reg .pr
 def kernel(parameters: str, shared: str, body: str, *, target: str = "sm_100a") -> str:
     """A module with one kernel named k."""
     return (
-        HEADER.format(target=target) + f".visible .entry k({parameters})\n{{\n" + REGISTERS + shared + body + "\nret;\n}\n"
+        HEADER.format(target=target)
+        + f".visible .entry k({parameters})\n{{\n"
+        + REGISTERS
+        + shared
+        + body
+        + "\nret;\n}\n"
     )
 
 
@@ -27,16 +32,12 @@ def registers(first: int, count: int) -> str:
 
 def store_row(first: int, count: int, base: str) -> str:
     """Store `count` registers to ``[base]``, 16 bytes at a time."""
-    return "\n".join(
-        f"st.global.v4.b32 [{base}+{4 * i}], {registers(first + i, 4)};" for i in range(0, count, 4)
-    )
+    return "\n".join(f"st.global.v4.b32 [{base}+{4 * i}], {registers(first + i, 4)};" for i in range(0, count, 4))
 
 
 def load_row(first: int, count: int, base: str) -> str:
     """Load `count` registers from ``[base]``, 16 bytes at a time."""
-    return "\n".join(
-        f"ld.global.v4.b32 {registers(first + i, 4)}, [{base}+{4 * i}];" for i in range(0, count, 4)
-    )
+    return "\n".join(f"ld.global.v4.b32 {registers(first + i, 4)}, [{base}+{4 * i}];" for i in range(0, count, 4))
 
 
 def without(text: str, line: str) -> str:
@@ -145,7 +146,9 @@ def run_gemm(text: str = GEMM, **options: Any) -> tuple[np.ndarray, np.ndarray, 
     a, b, wanted = gemm_inputs()
     memory = DeviceMemory()
     maps = [
-        TensorMap(memory.upload(x), dtype="bfloat16", dims=(64, rows), strides_bytes=(128,), box=(64, rows), swizzle="128B")
+        TensorMap(
+            memory.upload(x), dtype="bfloat16", dims=(64, rows), strides_bytes=(128,), box=(64, rows), swizzle="128B"
+        )
         for x, rows in ((a, 128), (b, 64))
     ]
     out = np.full((128, 64), np.nan, np.float32)

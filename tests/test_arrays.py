@@ -119,7 +119,7 @@ def test_without_cuda_core_other_arrays_are_refused_with_what_to_install(monkeyp
 
 def test_an_array_that_cannot_be_read_is_a_typed_error():
     pytest.importorskip("cuda.core")
-    with pytest.raises(ArgumentTypeError, match="^v: is of type "):
+    with pytest.raises(ArgumentTypeError, match=r"^v: is of type "):
         view(Interface(np.zeros(3, np.float16)), "v")  # host memory: the driver, or its absence, says no
 
 
@@ -159,7 +159,9 @@ def test_arrays_of_different_devices_do_not_overlap():
 @given(st.lists(st.integers(0, 5), max_size=5).map(tuple), st.sampled_from([2, 4]))
 def test_dense_strides_are_numpys_where_they_matter(shape, itemsize):
     expected = np.empty(shape, f"V{itemsize}").strides
-    assert all(n == 0 or m == e or 0 in shape for n, m, e in zip(shape, dense_strides(shape, itemsize), expected))
+    assert all(
+        n == 0 or m == e or 0 in shape for n, m, e in zip(shape, dense_strides(shape, itemsize), expected, strict=False)
+    )
 
 
 def test_an_overlap_too_hard_to_decide_counts_as_one(monkeypatch):

@@ -47,7 +47,7 @@ def problem(**changes: object) -> AttentionProblem:
 
 
 def test_no_kernels_for_hopper_yet() -> None:
-    with pytest.raises(UnsupportedArchError, match="sm_90a.*sm_100a"):
+    with pytest.raises(UnsupportedArchError, match=r"sm_90a.*sm_100a"):
         for_arch("sm_90a")
 
 

@@ -16,7 +16,11 @@ class Backend(Protocol):
     """From a valid problem to the kernel that solves it."""
 
     architectures: ClassVar[tuple[str, ...]]
-    arch: str
+
+    @property
+    def arch(self) -> str:
+        """The architecture that it makes kernels for."""
+        ...
 
     def check(self, problem: AttentionProblem) -> None:
         """Raise UnsupportedProblemError, naming argument and limit, if no kernel of this back end can solve it."""

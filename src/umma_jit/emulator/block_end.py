@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from umma_jit.emulator.context import Context
-from umma_jit.emulator.in_flight import Groups
 
 if TYPE_CHECKING:
+    from umma_jit.emulator.in_flight import Groups
     from umma_jit.emulator.launch import Cta, Launch
     from umma_jit.emulator.nodes import Instruction
 
@@ -29,7 +29,6 @@ def check_block_end(launch: Launch, cta: Cta, last: Instruction) -> None:
     last
         An instruction to place the findings at, such as the last ``ret``.
     """
-
     ctx = Context(launch, cta, 0, 1)
 
     def report(rule: str, message: str, remedy: str, severity: str = "error") -> None:
@@ -47,8 +46,8 @@ def check_block_end(launch: Launch, cta: Cta, last: Instruction) -> None:
         if barrier.tx:
             report(
                 "mbarrier.tx-unmatched",
-                f"the mbarrier at {offset:#x} ends phase {barrier.phase} with a tx-count of {barrier.tx} bytes: what was "
-                "expected and what the copies delivered differ",
+                f"the mbarrier at {offset:#x} ends phase {barrier.phase} with a tx-count of {barrier.tx} bytes: "
+                "what was expected and what the copies delivered differ",
                 "expect exactly the bytes of the copies, filled elements included",
             )
     launch.engine.in_flight.forget_cta(id(cta))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from umma_jit.emulator.errors import EmulatorError, ExecutionError, HazardError
 from umma_jit.emulator.isa.registry import YIELD, Split, Wait
@@ -15,6 +13,10 @@ from umma_jit.emulator.registers import LANES, RegisterViews
 from umma_jit.emulator.report import Finding
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
     from umma_jit.emulator.launch import Cta, Launch
 
 __all__ = ["YIELD", "Context", "Split", "Wait"]
@@ -138,7 +140,7 @@ class Context:
         return self.values(operand, "u64")
 
     def pred(self, operand: Operand) -> NDArray[np.bool_]:
-        """bool (num_warps, 32); a literal counts too."""
+        """Bool (num_warps, 32); a literal counts too."""
         if isinstance(operand, Negated):
             return ~self.pred(operand.operand)
         if isinstance(operand, Immediate):
@@ -171,10 +173,7 @@ class Context:
                 if not wide:
                     total &= np.uint64(0xFFFFFFFF)
             return total
-        if isinstance(base, Immediate):
-            value = base.bits + operand.offset
-        else:
-            value = self.symbol(base) + operand.offset
+        value = base.bits + operand.offset if isinstance(base, Immediate) else self.symbol(base) + operand.offset
         return np.full((self.num_warps, LANES), value & (1 << 64) - 1, np.uint64)
 
     def symbol(self, symbol: Symbol) -> int:

@@ -91,11 +91,11 @@ class LaunchError(EmulatorError, ValueError):
     """The launch does not fit the kernel or the machine."""
 
 
-class MemoryFault(EmulatorError):
+class MemoryFault(EmulatorError):  # noqa: N818 - what it is called on hardware
     """An access outside an allocation, misaligned, or in the wrong space."""
 
 
-class TensorMemoryFault(EmulatorError):
+class TensorMemoryFault(EmulatorError):  # noqa: N818 - as above
     """A tensor-memory access or allocation on which hardware traps."""
 
 

@@ -11,8 +11,8 @@ from umma_jit.emulator.context import Context, all_lanes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from umma_jit.emulator.launch import Cta, Launch
     from umma_jit.emulator.isa.registry import Wait
+    from umma_jit.emulator.launch import Cta, Launch
 
 __all__ = ["Fragment", "Join"]
 
@@ -94,7 +94,7 @@ class Fragment:
 
     @property
     def threads(self) -> NDArray[np.bool_]:
-        """bool (warps, 32): the threads in it; not to be written to."""
+        """Bool (warps, 32): the threads in it; not to be written to."""
         return all_lanes(self.w1 - self.w0) if self.lanes is None else self.lanes
 
     def rows(self, first: int, last: int) -> NDArray[np.bool_] | None:
@@ -116,5 +116,3 @@ class Fragment:
 
     def __repr__(self) -> str:
         return f"Fragment(CTA {self.cta.ctaid}, warps {self.w0} to {self.w1 - 1}, step {self.pc})"
-
-

@@ -83,7 +83,7 @@ class InFlight:
         """Drop what belongs to the CTA whose ``id()`` is `cta`; the id may be used again."""
         for table in (self._groups, self._fragments):
             for key in [key for key in table if isinstance(key, tuple) and key[0] == cta]:
-                del table[key]  # type: ignore[attr-defined]
+                del table[key]
         self.fenced = {key for key in self.fenced if not (isinstance(key, tuple) and key[0] == cta)}
 
     def add_fragment(self, key: Hashable, operation: AsyncOperation) -> None:
@@ -156,7 +156,7 @@ def first_use_before_wait(code: KernelCode, load: Instruction) -> Instruction | 
 
 
 def _targets(code: KernelCode, ins: Instruction) -> list[int]:
-    found = []
+    found: list[int] = []
     for operand in ins.operands:
         name = getattr(operand, "name", "")
         names = (name, *code.branch_targets.get(name, ()))

@@ -60,7 +60,7 @@ class Cta:
         self.num_threads = launch.threads
         self.shared = SharedMemory(rank, launch.layout.shared_bytes, cluster.clocks)
         self.tmem = TensorMemory()
-        self.registers = launch.take_registers()
+        self.registers: RegisterFile = launch.take_registers()
         self.local = LocalMemory(launch.warps, launch.layout.local_bytes)
         self.barriers = [NamedBarrier() for _ in range(BARRIERS)]
         threads = np.arange(launch.warps * 32).reshape(-1, 32)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from umma_jit.emulator.misuse import Misuse
 from umma_jit.emulator.registers import LANES
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["LocalMemory", "LocalMemoryMisuse"]
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from umma_jit.emulator.misuse import Misuse
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["GLOBAL_BASE", "DeviceMemory", "GlobalMemoryMisuse"]
 
@@ -97,11 +99,13 @@ class DeviceMemory:
         """
         kind = np.dtype(dtype)
         size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
-        return self.read(address, size).view(kind).reshape(shape)
+        result: NDArray[Any] = self.read(address, size).view(kind).reshape(shape)
+        return result
 
     def read(self, address: int, size: int) -> NDArray[np.uint8]:
         """A copy of `size` bytes; raises as `span`."""
-        return self.span(address, size).copy()
+        result: NDArray[np.uint8] = self.span(address, size).copy()
+        return result
 
     def write(self, address: int, data: NDArray[np.uint8]) -> None:
         """Store bytes; raises as `span`."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = [
     "Address",
@@ -130,17 +132,7 @@ class Negated:
 
 
 Operand: TypeAlias = (
-    Register
-    | Special
-    | Immediate
-    | Symbol
-    | Label
-    | Address
-    | TensorAddress
-    | Vector
-    | Sink
-    | PredicatePair
-    | Negated
+    Register | Special | Immediate | Symbol | Label | Address | TensorAddress | Vector | Sink | PredicatePair | Negated
 )
 
 

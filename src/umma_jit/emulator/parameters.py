@@ -45,9 +45,7 @@ class Parameters:
         uint8: the parameter space.
     """
 
-    def __init__(
-        self, kernel: str, declared: Sequence[Parameter], values: Sequence[Any], memory: DeviceMemory
-    ) -> None:
+    def __init__(self, kernel: str, declared: Sequence[Parameter], values: Sequence[Any], memory: DeviceMemory) -> None:
         if len(values) != len(declared):
             names = ", ".join(parameter.name for parameter in declared)
             raise LaunchError(f"{kernel} takes {len(declared)} parameters ({names}), {len(values)} were given")
@@ -85,6 +83,6 @@ class Parameters:
         if isinstance(value, (bytes, bytearray, memoryview)):
             return bytes(value)
         raise LaunchError(
-            f"parameter {parameter.name}: {type(value).__name__} cannot be passed; use an ndarray, a NumPy scalar such as "
-            f"np.int32(7), a TensorMap ({TENSOR_MAP_BYTES} bytes) or bytes"
+            f"parameter {parameter.name}: {type(value).__name__} cannot be passed; use an ndarray, a NumPy scalar "
+            f"such as np.int32(7), a TensorMap ({TENSOR_MAP_BYTES} bytes) or bytes"
         )

@@ -226,7 +226,7 @@ class _Parser:
                 return
 
     def variable_declaration(self, external: bool = False) -> list[Variable]:
-        """``.shared .align 16 .b8 name[64] = {…}, other;``"""
+        """``.shared .align 16 .b8 name[64] = {…}, other;``."""
         first = self.next()
         space = _SPACES[first.text]
         alignment = 0
@@ -260,8 +260,7 @@ class _Parser:
                 group = self.integer()
                 self.expect(">")
                 found += [
-                    Variable(f"{name}{n}", space, element * lanes, alignment or element * lanes)
-                    for n in range(group)
+                    Variable(f"{name}{n}", space, element * lanes, alignment or element * lanes) for n in range(group)
                 ]
             else:
                 while self.accept("["):
@@ -270,7 +269,14 @@ class _Parser:
                 initial = self.initialiser(element) if self.accept("=") else b""
                 size = element * lanes * count or len(initial)
                 found.append(
-                    Variable(name, space, size, alignment or element * lanes, initial.ljust(size, b"\0") if initial else b"", external)
+                    Variable(
+                        name,
+                        space,
+                        size,
+                        alignment or element * lanes,
+                        initial.ljust(size, b"\0") if initial else b"",
+                        external,
+                    )
                 )
             if not self.accept(","):
                 break
@@ -422,7 +428,7 @@ class _Parser:
         body.labels[scope.unique(token.text)] = len(body.instructions)
 
     def registers(self, body: _Body, scope: _Scope) -> None:
-        """``.reg .b32 %r<500>;`` or ``.reg .pred p, q;``"""
+        """``.reg .b32 %r<500>;`` or ``.reg .pred p, q;``."""
         first = self.next()
         kind = self.next().text[1:]
         lanes = 1

@@ -7,10 +7,12 @@ float32, in any mode, is the correct rounding of the exact value (Boldo and Melq
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["TINY", "add_f32", "flush", "fma_f32", "mul_f32", "sum_to_odd", "to_f32"]
 
@@ -28,7 +30,7 @@ def flush(x: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def sum_to_odd(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    """a + b, rounded to odd."""
+    """A + b, rounded to odd."""
     s = a + b
     t = s - a
     error = (a - (s - t)) + (b - t)
@@ -58,7 +60,7 @@ def to_f32(x: NDArray[np.float64], mode: str) -> NDArray[np.float32]:
 def fma_f32(
     a: NDArray[np.float32], b: NDArray[np.float32], c: NDArray[np.float32], mode: str = "rn"
 ) -> NDArray[np.float32]:
-    """a * b + c rounded once."""
+    """A * b + c rounded once."""
     product = np.multiply(a, b, dtype=np.float64)  # exact: 24 + 24 bits
     if mode == "rn":
         # Rounding twice errs only where the float64 sum lies on a tie of float32, or the result is subnormal.
@@ -72,14 +74,14 @@ def fma_f32(
 
 
 def add_f32(a: NDArray[np.float32], b: NDArray[np.float32], mode: str = "rn") -> NDArray[np.float32]:
-    """a + b rounded once."""
+    """A + b rounded once."""
     if mode == "rn":
         return a + b
     return to_f32(sum_to_odd(np.asarray(a, np.float64), np.asarray(b, np.float64)), mode)
 
 
 def mul_f32(a: NDArray[np.float32], b: NDArray[np.float32], mode: str = "rn") -> NDArray[np.float32]:
-    """a * b rounded once."""
+    """A * b rounded once."""
     if mode == "rn":
         return a * b
     return to_f32(np.multiply(a, b, dtype=np.float64), mode)
@@ -89,7 +91,8 @@ def as_float(bits: NDArray[Any], kind: str) -> NDArray[np.float32]:
     """float16 or bfloat16 bits (uint16) as float32."""
     if kind == "f16":
         return bits.view(np.float16).astype(np.float32)
-    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    result: NDArray[np.float32] = (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return result
 
 
 def to_bits16(x: NDArray[Any], kind: str, mode: str = "rn") -> NDArray[np.uint16]:
@@ -114,4 +117,5 @@ def to_bits16(x: NDArray[Any], kind: str, mode: str = "rn") -> NDArray[np.uint16
         negative = (bits >> np.uint32(31)) != 0
         away = {"rz": False, "rm": negative, "rp": ~negative}[mode]
         rounded = truncated + (inexact & away).astype(np.uint32)
-    return np.where(nan, np.uint32(0x7FFF), rounded).astype(np.uint16)
+    result: NDArray[np.uint16] = np.where(nan, np.uint32(0x7FFF), rounded).astype(np.uint16)
+    return result

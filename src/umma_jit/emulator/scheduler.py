@@ -6,6 +6,7 @@ when blocks hand work to each other through global memory.
 
 from __future__ import annotations
 
+import itertools
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -376,9 +377,7 @@ class Scheduler:
 
     # ---- parting and meeting -------------------------------------------------------------------------
 
-    def _diverge(
-        self, fragment: Fragment, step: BranchStep, groups: list[tuple[int, NDArray[np.bool_]]]
-    ) -> None:
+    def _diverge(self, fragment: Fragment, step: BranchStep, groups: list[tuple[int, NDArray[np.bool_]]]) -> None:
         """Send the threads of a fragment to different steps."""
         width = fragment.w1 - fragment.w0
         if width == 1:
@@ -445,7 +444,7 @@ class Scheduler:
     def _split_at(self, fragment: Fragment, edges: list[int], *, alone: bool = True) -> list[Fragment]:
         """Take the warps of a fragment apart at `edges` (warps of the CTA, both ends included)."""
         parts = []
-        for first, last in zip(edges[:-1], edges[1:], strict=True):
+        for first, last in itertools.pairwise(edges):
             lanes = fragment.rows(first - fragment.w0, last - fragment.w0)
             part = Fragment(self._launch, fragment.cta, first, last, fragment.pc, lanes)
             if alone:

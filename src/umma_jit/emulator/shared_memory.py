@@ -123,6 +123,10 @@ class SharedMemory:
             )
         return memory, offset
 
+    def bytes_at(self, offset: int, size: int) -> NDArray[np.uint8]:
+        """A view of `size` bytes from `offset` on."""
+        return self.data[offset : offset + size]
+
     # -- generic proxy ---------------------------------------------------------------------------------
 
     def load(
@@ -423,7 +427,7 @@ class SharedMemory:
         reporter.finding(
             rule="shared.race",
             message=f"{what} shared memory at {self._address(conflict.granule * 4):#x}, which "
-            f"{self.clocks.describe(conflict.agent)} {verb} at PTX line {conflict.line} with nothing that orders the two",
+            f"{self.clocks.describe(conflict.agent)} {verb} at PTX line {conflict.line} and nothing orders the two",
             remedy="put a barrier, an mbarrier hand-over or a wait for the copy between them",
             severity=severity,
         )

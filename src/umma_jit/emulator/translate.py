@@ -8,9 +8,8 @@ asynchronous work are steps of their own: the scheduler switches only between st
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,6 +38,9 @@ from umma_jit.emulator.nodes import (
     Symbol,
     Vector,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["BranchStep", "CodeStep", "HandlerStep", "Program", "Step", "translate"]
 
@@ -163,6 +165,7 @@ def translate(code: KernelCode) -> Program:
         if branch.kind in ("bra", "brx"):
             branch.targets = [program.step_of[index] for index in targets(code, branch.ins)]
         branch.meeting = program.step_of[meetings.get(branch.ins.index, end)]
+    for branch in branches:
         branch.simple = _is_simple(program, branch)
     return program
 
@@ -205,7 +208,7 @@ def _resolve(ins: Instruction) -> Operation | Handler:
     return found
 
 
-# ---- code generation -----------------------------------------------------------------------------------------------------
+# ---- code generation -------------------------------------------------------------------------------
 
 
 class _Writer:
@@ -248,7 +251,8 @@ def _fits(register: Register, kind: str) -> bool:
         return register.bank == "pred"
     if kind in ("f32x2", "b128"):
         return True
-    return BANK_BYTES[register.bank] == NUMPY_TYPES[kind].itemsize
+    result: bool = BANK_BYTES[register.bank] == NUMPY_TYPES[kind].itemsize
+    return result
 
 
 def _source(writer: _Writer, operand: Operand, kind: str) -> str:
@@ -354,9 +358,8 @@ def _emit_move(writer: _Writer, ins: Instruction, masked: bool) -> bool:
         if not _all_registers(source, "b32") or len(source.elements) != 2 or target.bank != "b64":
             return False
         pair = writer.view("f32x2", target.slot)
-        for number, element in enumerate(source.elements):
-            if not isinstance(element, Register):
-                return False
+        if not all(isinstance(element, Register) for element in source.elements):
+            return False
         for number, element in enumerate(source.elements):
             assert isinstance(element, Register)
             value = writer.view("f32", element.slot)
@@ -384,7 +387,7 @@ def _generate(kernel: str, run: list[tuple[Instruction, Operation | Handler]]) -
         for ins, action in run:
             try:
                 _emit(writer, ins, action, masked)
-            except Unsupported as reason:
+            except Unsupported as reason:  # noqa: PERF203 - once per kernel
                 raise UnsupportedInstructionError(ins.line, ins.opcode, str(reason)) from None
             except (IndexError, KeyError, TypeError, ValueError) as error:
                 raise UnsupportedInstructionError(

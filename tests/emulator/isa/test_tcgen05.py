@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from machine_kernels import (
     GEMM,
     TS_GEMM,
@@ -17,7 +18,6 @@ from machine_kernels import (
     store_row,
     without,
 )
-
 from umma_jit.emulator import DescriptorError, HazardError, MbarrierError, TensorMemoryFault
 
 SCHEDULES = ("program", "eager", "lazy", "random")
@@ -90,6 +90,10 @@ def test_using_a_load_before_its_wait_is_a_warning_and_the_value_is_right() -> N
         run_gemm(without(GEMM, "tcgen05.wait::ld"), strict=True)
 
 
+DESCRIPTOR = "or.b64 %rd3, %rd3, 0x4000404000000000;"
+ADDRESS = "add.s32 %r12, %r6, %r11;"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "error", "rule"),
     [
@@ -102,22 +106,26 @@ def test_using_a_load_before_its_wait_is_a_warning_and_the_value_is_right() -> N
         ),
         ("mov.b32 %r10, 0x08100490;", "mov.b32 %r10, 0x08100590;", DescriptorError, "idesc.type"),
         ("mov.b32 %r10, 0x08100490;", "mov.b32 %r10, 0x06100490;", DescriptorError, "idesc.shape"),
-        ("or.b64 %rd3, %rd3, 0x4000404000000000;", "or.b64 %rd3, %rd3, 0x6000404000000000;", DescriptorError, "descriptor.swizzle"),
-        ("or.b64 %rd3, %rd3, 0x4000404000000000;", "or.b64 %rd3, %rd3, 0x4002404000000000;", DescriptorError, "descriptor.base-offset"),
-        ("or.b64 %rd3, %rd3, 0x4000404000000000;", "or.b64 %rd3, %rd3, 0x40007FC000000000;", DescriptorError, "descriptor.out-of-bounds"),
-        ("add.s32 %r12, %r6, %r11;", "add.s32 %r12, %r6, 8388608;", TensorMemoryFault, "access_out_of_physical_bounds"),
-        ("add.s32 %r12, %r6, %r11;", "add.s32 %r12, %r11, 32;", TensorMemoryFault, "unallocated_columns_access"),
-        ("add.s32 %r12, %r6, %r11;", "add.s32 %r12, %r11, 1048576;", TensorMemoryFault, "invalid_datapath_alignment"),
+        (DESCRIPTOR, "or.b64 %rd3, %rd3, 0x6000404000000000;", DescriptorError, "descriptor.swizzle"),
+        (DESCRIPTOR, "or.b64 %rd3, %rd3, 0x4002404000000000;", DescriptorError, "descriptor.base-offset"),
+        (DESCRIPTOR, "or.b64 %rd3, %rd3, 0x40007FC000000000;", DescriptorError, "descriptor.out-of-bounds"),
+        (ADDRESS, "add.s32 %r12, %r6, 8388608;", TensorMemoryFault, "access_out_of_physical_bounds"),
+        (ADDRESS, "add.s32 %r12, %r11, 32;", TensorMemoryFault, "unallocated_columns_access"),
+        (ADDRESS, "add.s32 %r12, %r11, 1048576;", TensorMemoryFault, "invalid_datapath_alignment"),
         ("[%r5], 64;", "[%r5], 48;", TensorMemoryFault, "allocation_granularity_invalid"),
-        ("aligned.b32 %r6, 64;", "aligned.b32 %r6, 32;", TensorMemoryFault, "col_being_dealloced_not_returned_by_alloc"),
-        ("tcgen05.mma.cta_group::1.kind::f16 [%r6], %rd3", "tcgen05.mma.cta_group::1.kind::f16 [%r13], %rd3", TensorMemoryFault, "invalid_datapath_alignment"),
+        ("b32 %r6, 64;", "b32 %r6, 32;", TensorMemoryFault, "col_being_dealloced_not_returned_by_alloc"),
+        ("f16 [%r6], %rd3", "f16 [%r13], %rd3", TensorMemoryFault, "invalid_datapath_alignment"),
         ("mbarrier.init.shared::cta.b64 [%r4+8], 1;", "", MbarrierError, "mbarrier.uninitialised"),
     ],
 )  # fmt: skip
 def test_mistakes_that_stop_the_kernel(old: str, new: str, error: type[Exception], rule: str) -> None:
     text = replaced(GEMM, old, new)
     # Registers that some of the replacements use.
-    text = replaced(text, "ld.shared.b32 %r6, [%r5];", "ld.shared.b32 %r6, [%r5];\ncvt.u64.u32 %rd40, %r6;\nadd.s32 %r13, %r6, 2097152;")
+    text = replaced(
+        text,
+        "ld.shared.b32 %r6, [%r5];",
+        "ld.shared.b32 %r6, [%r5];\ncvt.u64.u32 %rd40, %r6;\nadd.s32 %r13, %r6, 2097152;",
+    )
     with pytest.raises(error) as caught:
         run_gemm(text)
     assert caught.value.finding.rule == rule

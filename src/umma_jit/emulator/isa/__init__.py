@@ -1,0 +1,1 @@
+"""What the instructions do, by chapter of the PTX ISA."""

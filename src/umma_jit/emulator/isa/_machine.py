@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator
 
     from numpy.typing import NDArray
-    from umma_jit.emulator.launch import Cta
 
     from umma_jit.emulator.async_engine import AsyncOperation
     from umma_jit.emulator.clocks import Clocks
     from umma_jit.emulator.context import Context
     from umma_jit.emulator.in_flight import Groups
+    from umma_jit.emulator.launch import Cta
     from umma_jit.emulator.smem_descriptor import DescriptorProblem, SmemDescriptor
 
 __all__ = [
@@ -126,7 +126,8 @@ def active_rows(ctx: Context) -> list[int]:
     """Rows of the fragment with any active thread."""
     if ctx.full:
         return list(range(ctx.num_warps))
-    return np.flatnonzero(ctx.mask.any(axis=1)).tolist()
+    result: list[int] = np.flatnonzero(ctx.mask.any(axis=1)).tolist()
+    return result
 
 
 def full_warps(ctx: Context) -> list[int]:

@@ -7,6 +7,7 @@ bulk copy out of shared memory has two stages, reading the source and writing th
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -198,7 +199,7 @@ def _bulk(ctx: Context, ins: Instruction, reduction: tuple[np.ufunc, np.dtype[An
             _require_aligned(site, address, 16, "source")
             mask = word(ctx, operands[4], row, lane) if ins.has("multicast::cluster") else None
             targets = _targets(site, ctx, destination, barrier, size, 16, mask)
-            _load(ctx, site, targets, size, lambda s=site, a=address, n=size: global_span(s, a, n), None)
+            _load(ctx, site, targets, size, partial(global_span, site, address, size), None)
             continue
         shared, offset = _source(site, int(shared_addresses(ctx, operands[1])[row, lane]), size, 16)
         targets = _targets(site, ctx, destination, barrier, size, 16, None)
@@ -215,7 +216,7 @@ def _bulk(ctx: Context, ins: Instruction, reduction: tuple[np.ufunc, np.dtype[An
             site,
             targets,
             size,
-            lambda d=shared.data, o=offset, n=size: d[o : o + n],
+            partial(shared.bytes_at, offset, size),
             None,
             reduction=reduction,
             token_of=reader,
@@ -271,7 +272,7 @@ def _tensor_load(ctx: Context, ins: Instruction) -> None:
             site,
             targets,
             size,
-            lambda s=site, b=box: b.gather(global_span(s, b.first, b.span)),
+            partial(_gather, site, box),
             chunks if mode is not None and mode.bits else None,
         )
 
@@ -324,6 +325,11 @@ def _box(ctx: Context, site: Site, operand: Operand, row: int, lane: int) -> tup
 
 
 # -- common parts --------------------------------------------------------------------------------------------
+
+
+def _gather(site: Site, box: Box) -> NDArray[np.uint8]:
+    """The bytes of a box out of global memory."""
+    return box.gather(global_span(site, box.first, box.span))
 
 
 def _targets(

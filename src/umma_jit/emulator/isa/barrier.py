@@ -6,15 +6,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from umma_jit.emulator.clocks import Token
 from umma_jit.emulator.context import Context, Wait
 from umma_jit.emulator.errors import ExecutionError
 from umma_jit.emulator.isa.registry import YIELD, Result, Split, Unsupported, handler
 from umma_jit.emulator.nodes import Immediate, Instruction, Operand
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from umma_jit.emulator.clocks import Token
     from umma_jit.emulator.launch import Cta
 
 __all__ = ["ClusterBarrier", "NamedBarrier", "settle_cluster_barrier", "settle_named_barriers"]
@@ -101,9 +102,7 @@ def bar(ctx: Context, ins: Instruction) -> Result:
         raise _error(ctx, "barrier.id", f"barrier {identifier}", "barriers are 0 to 15")
     count = ctx.cta.num_threads if len(rest) < 2 else ctx.uniform_u32(rest[1])
     if count % 32 or not 0 < count <= -(-ctx.cta.num_threads // 32) * 32:
-        raise _error(
-            ctx, "barrier.count", f"thread count {count}", "a multiple of 32, at most the CTA's threads"
-        )
+        raise _error(ctx, "barrier.count", f"thread count {count}", "a multiple of 32, at most the CTA's threads")
     barrier = ctx.cta.barriers[identifier]
     clocks = ctx.cta.shared.clocks
     waits = not ins.has("arrive")
@@ -137,7 +136,9 @@ def bar(ctx: Context, ins: Instruction) -> Result:
         ctx.launch.progress += 1
     if not waits:
         return None
-    done = np.array([row not in rows or barrier.generation > barrier.waiting[ctx.w0 + row] for row in range(ctx.num_warps)])
+    done = np.array(
+        [row not in rows or barrier.generation > barrier.waiting[ctx.w0 + row] for row in range(ctx.num_warps)]
+    )
     if not done.all():
         if done[rows].any():
             return Split(done)
@@ -225,7 +226,7 @@ def _error(ctx: Context, rule: str, message: str, remedy: str) -> Exception:
     return ctx.error_at(ExecutionError, ctx.ins, ctx.w0, rule, f"{ctx.ins.opcode}: {message}", remedy)
 
 
-# ---- no effect on results ----------------------------------------------------------------------------------------------
+# ---- no effect on results --------------------------------------------------------------------------
 
 
 def _check_setmaxnreg(ins: Instruction) -> None:
@@ -258,4 +259,3 @@ def call(ctx: Context, ins: Instruction) -> Result:
     if getattr(name, "name", "") != "vprintf":
         raise _error(ctx, "call", "a call of a device function", "inline it: only vprintf can be called")
     return None
-

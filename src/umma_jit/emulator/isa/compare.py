@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +10,9 @@ from numpy.typing import NDArray
 from umma_jit.emulator.isa.registry import Operation, Unsupported, operation
 from umma_jit.emulator.nodes import Instruction, PredicatePair
 from umma_jit.emulator.rounding import as_float, flush
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Array = NDArray[Any]
 
@@ -67,7 +69,7 @@ def _typed(ins: Instruction, name: str, kind: str) -> Callable[[Array, Array], A
 def setp(ins: Instruction) -> Operation:
     """``setp.cmp{.bool}{.ftz}.type p{|q}, a, b {, {!}c}``."""
     name, kind = ins.parts[1], ins.parts[-1]
-    combine = _BOOLEAN[ins.parts[2]] if ins.parts[2] in _BOOLEAN else None
+    combine = _BOOLEAN.get(ins.parts[2])
     unknown = set(ins.parts[2:-1]) - {*_BOOLEAN, "ftz"}
     if kind not in _INTEGERS | _FLOATS or unknown:
         raise Unsupported("setp.cmp{.and,.or,.xor}{.ftz} on b, u, s 16 to 64, f16, bf16, f16x2, bf16x2, f32, f64")
@@ -91,13 +93,21 @@ def setp(ins: Instruction) -> Operation:
     compare_typed = _typed(ins, name, kind)
     if combine is None and not pair:
         return Operation(compare_typed, sources, ("pred",), ufunc=isinstance(compare_typed, np.ufunc))
-    if not pair:
+    if combine is not None and not pair:
         return Operation(lambda a, b, c: combine(compare_typed(a, b), c), sources, ("pred",))
     if combine is None:
-        return Operation(lambda a, b: (lambda r: (r, ~r))(compare_typed(a, b)), sources, ("pred", "pred"))
-    return Operation(
-        lambda a, b, c: (lambda r: (combine(r, c), combine(~r, c)))(compare_typed(a, b)), sources, ("pred", "pred")
-    )
+        return Operation(lambda a, b: _both(compare_typed(a, b)), sources, ("pred", "pred"))
+
+    def combined(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
+        yes, no = _both(compare_typed(a, b))
+        return combine(yes, c), combine(no, c)
+
+    return Operation(combined, sources, ("pred", "pred"))
+
+
+def _both(result: Array) -> tuple[Array, Array]:
+    """A predicate and its complement."""
+    return result, ~result
 
 
 @operation("set")
@@ -106,7 +116,7 @@ def set_(ins: Instruction) -> Operation:
     name, target, kind = ins.parts[1], ins.parts[-2], ins.parts[-1]
     if target not in ("u32", "s32", "f32") or kind not in _INTEGERS | {"f32", "f64", "f16", "bf16"}:
         raise Unsupported("set.cmp to u32, s32, f32 from integers, f16, bf16, f32, f64")
-    combine = _BOOLEAN[ins.parts[2]] if ins.parts[2] in _BOOLEAN else None
+    combine = _BOOLEAN.get(ins.parts[2])
     compare = _typed(ins, name, kind)
     yes: Any = np.float32(1) if target == "f32" else np.int32(-1) if target == "s32" else np.uint32(0xFFFFFFFF)
 
@@ -114,7 +124,8 @@ def set_(ins: Instruction) -> Operation:
         result = compare(a, b)
         if combine is not None:
             result = combine(result, c[0])
-        return np.where(result, yes, yes.dtype.type(0))
+        found: Array = np.where(result, yes, yes.dtype.type(0))
+        return found
 
     return Operation(run, (kind, kind) if combine is None else (kind, kind, "pred"), (target,))
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from umma_jit.emulator.isa.registry import Operation, Unsupported, operation
-from umma_jit.emulator.nodes import Instruction
 from umma_jit.emulator.rounding import as_float, flush, to_bits16, to_f32
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from umma_jit.emulator.nodes import Instruction
 
 Array = NDArray[Any]
 
@@ -155,7 +158,7 @@ def _float_to_float(target: str, source: str, flags: set[str]) -> Operation:
 
 
 def _clip_finite(value: Array, kind: str) -> Array:
-    limit = 65504.0 if kind == "f16" else float(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
+    limit = 65504.0 if kind == "f16" else float.fromhex("0x1.fep127")
     return np.where(np.isnan(value), value, np.clip(value, -limit, limit))
 
 
@@ -184,7 +187,8 @@ def _pair_of_halves(target: str, flags: set[str]) -> Operation:
                 for shape in [np.broadcast_shapes(np.shape(a), np.shape(b))]
                 for x in (a, b)
             )
-            return high.astype(np.uint32) << np.uint32(16) | low
+            result: Array = high.astype(np.uint32) << np.uint32(16) | low
+            return result
 
         return Operation(bfloat, ("f32", "f32"), (target,))
 
@@ -197,7 +201,8 @@ def _pair_of_halves(target: str, flags: set[str]) -> Operation:
             if finite:
                 value = _clip_finite(value, element)
             halves.append(to_bits16(value, element, mode).astype(np.uint32))
-        return halves[0] << np.uint32(16) | halves[1]
+        result: Array = halves[0] << np.uint32(16) | halves[1]
+        return result
 
     return Operation(run, ("f32", "f32"), (target,))
 
@@ -208,7 +213,7 @@ def _to_narrow(target: str, source: str, flags: set[str]) -> Operation:
     relu = "relu" in flags
     if source not in ("f32", "f16x2", "bf16x2") or "satfinite" not in flags:
         raise Unsupported(f"cvt.rn.satfinite.{target} from f32, f16x2, bf16x2")
-    limit = float(ml_dtypes.finfo(kind).max)
+    limit = float(ml_dtypes.finfo(kind).max)  # type: ignore[no-untyped-call]
 
     def byte(x: Array) -> Array:
         value = np.asarray(x, np.float32)
@@ -218,14 +223,13 @@ def _to_narrow(target: str, source: str, flags: set[str]) -> Operation:
         return value.astype(kind).view(np.uint8).astype(np.uint16)
 
     if source == "f32":
-        return Operation(
-            lambda a, b: byte(a) << np.uint16(8) | byte(b), ("f32", "f32"), ("b16",)
-        )
+        return Operation(lambda a, b: byte(a) << np.uint16(8) | byte(b), ("f32", "f32"), ("b16",))
     element = source.removesuffix("x2")
 
     def packed(a: Array) -> Array:
         halves = as_float(np.ascontiguousarray(a).view(np.uint16), element).reshape(-1, 2)
-        return byte(halves[:, 1]) << np.uint16(8) | byte(halves[:, 0])
+        result: Array = byte(halves[:, 1]) << np.uint16(8) | byte(halves[:, 0])
+        return result
 
     return Operation(packed, ("b32",), ("b16",))
 

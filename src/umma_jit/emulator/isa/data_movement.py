@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +15,18 @@ from umma_jit.emulator.misuse import Misuse
 from umma_jit.emulator.nodes import Instruction, Operand, Register, Sink, Symbol, Vector
 from umma_jit.emulator.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_SIZE
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 Array = NDArray[Any]
-_MOVABLE = {f"{letter}{bits}" for letter in "bus" for bits in (16, 32, 64)} | {"f32", "f64", "pred", "f16", "bf16", "b128"}
+_MOVABLE = {f"{letter}{bits}" for letter in "bus" for bits in (16, 32, 64)} | {
+    "f32",
+    "f64",
+    "pred",
+    "f16",
+    "bf16",
+    "b128",
+}
 
 
 def _check_mov(ins: Instruction) -> None:
@@ -45,7 +54,8 @@ def _pack(ctx: Context, source: Vector, kind: str) -> Array:
     joined = np.ascontiguousarray(np.stack(parts, axis=1))
     if kind == "b128":
         return joined.view(np.uint64).reshape(-1, 2)
-    return joined.view(NUMPY_TYPES[kind]).reshape(-1)
+    result: Array = joined.view(NUMPY_TYPES[kind]).reshape(-1)
+    return result
 
 
 def _unpack(ctx: Context, target: Vector, source: Operand, kind: str) -> None:
@@ -61,7 +71,7 @@ def _unpack(ctx: Context, target: Vector, source: Operand, kind: str) -> None:
         ctx.set(element, pieces[:, n].copy(), f"b{8 * width}")
 
 
-# ---- addresses -------------------------------------------------------------------------------------------------------
+# ---- addresses -------------------------------------------------------------------------------------
 
 _WINDOWS = {"shared": SHARED_WINDOW, "shared::cta": SHARED_WINDOW, "shared::cluster": SHARED_WINDOW,
             "local": LOCAL_WINDOW, "param": PARAM_WINDOW, "param::entry": PARAM_WINDOW}  # fmt: skip
@@ -88,9 +98,7 @@ def isspacep(ins: Instruction) -> Operation:
     if space not in _WINDOWS:
         raise Unsupported("isspacep.{global,shared,local,param}")
     base = np.uint64(_WINDOWS[space])
-    return Operation(
-        lambda a: (a >= base) & (a < base + np.uint64(WINDOW_SIZE)), ("u64",), ("pred",)
-    )
+    return Operation(lambda a: (a >= base) & (a < base + np.uint64(WINDOW_SIZE)), ("u64",), ("pred",))
 
 
 @handler("mapa", inline=True)
@@ -116,7 +124,7 @@ def getctarank(ctx: Context, ins: Instruction) -> None:
     ctx.set_u32(ins.operands[0], (address >> np.uint64(24) & np.uint64(0xFF)).astype(np.uint32))
 
 
-# ---- loads and stores --------------------------------------------------------------------------------------------------
+# ---- loads and stores ------------------------------------------------------------------------------
 
 _TYPES = {f"{letter}{bits}" for letter in "bus" for bits in (8, 16, 32, 64)} | {"b128", "f32", "f64", "f16", "bf16"}
 _STRONG = {"volatile", "relaxed", "acquire", "release", "mmio"}
@@ -204,17 +212,22 @@ def load_bytes(ctx: Context, addresses: NDArray[np.uint64], nbytes: int, space: 
     """uint8 (W, 32, nbytes) from a state space or generic addresses."""
     try:
         if space == "generic":
-            return _by_window(ctx, addresses, lambda part, where, mask: _load(ctx, where, nbytes, part, mask, strong), nbytes)
+            return _by_window(
+                ctx, addresses, lambda part, where, mask: _load(ctx, where, nbytes, part, mask, strong), nbytes
+            )
         return _load(ctx, addresses, nbytes, space, ctx.mask, strong)
     except Misuse as misuse:
         raise _fault(ctx, misuse) from None
 
 
-def _load(ctx: Context, addresses: NDArray[np.uint64], nbytes: int, space: str, mask: NDArray[np.bool_], strong: bool) -> Array:
+def _load(
+    ctx: Context, addresses: NDArray[np.uint64], nbytes: int, space: str, mask: NDArray[np.bool_], strong: bool
+) -> Array:
     if space == "shared":
         if nbytes > 16:
             halves = [
-                ctx.cta.shared.load(ctx, addresses + np.uint64(n), 16, mask, strong=strong) for n in range(0, nbytes, 16)
+                ctx.cta.shared.load(ctx, addresses + np.uint64(n), 16, mask, strong=strong)
+                for n in range(0, nbytes, 16)
             ]
             return np.concatenate(halves, axis=2)
         return ctx.cta.shared.load(ctx, addresses, nbytes, None if mask.all() else mask, strong=strong)
@@ -234,10 +247,13 @@ def _load(ctx: Context, addresses: NDArray[np.uint64], nbytes: int, space: str, 
             message=f"load of global memory at {address:#x} that nothing has written",
             remedy="write or upload it first",
         )
-    return memory_.data[where]
+    result: Array = memory_.data[where]
+    return result
 
 
-def _small(ctx: Context, memory: Array, addresses: NDArray[np.uint64], nbytes: int, mask: NDArray[np.bool_], space: str) -> Array:
+def _small(
+    ctx: Context, memory: Array, addresses: NDArray[np.uint64], nbytes: int, mask: NDArray[np.bool_], space: str
+) -> Array:
     """From parameters or constants: usually one address for all."""
     offsets = np.where(mask, addresses.astype(np.int64), int(addresses[mask][0]) if mask.any() else 0)
     low, high = int(offsets.min()), int(offsets.max())
@@ -274,7 +290,7 @@ def store_bytes(ctx: Context, addresses: NDArray[np.uint64], data: Array, space:
 
     try:
         if space == "generic":
-            _by_window(ctx, addresses, lambda part, where, mask: store(part, where, mask))
+            _by_window(ctx, addresses, store)
         else:
             store(space, addresses, ctx.mask)
     except Misuse as misuse:
@@ -309,14 +325,14 @@ def _fault(ctx: Context, misuse: Misuse) -> Exception:
     return ctx.error_at(MemoryFault, ctx.ins, ctx.w0, misuse.rule, str(misuse), misuse.remedy)
 
 
-# ---- atomics -----------------------------------------------------------------------------------------------------------
+# ---- atomics ---------------------------------------------------------------------------------------
 
 _ATOMIC: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda old, b: old + b,
     "and": lambda old, b: old & b,
     "or": lambda old, b: old | b,
     "xor": lambda old, b: old ^ b,
-    "exch": lambda old, b: b,
+    "exch": lambda _, b: b,
     "min": min,
     "max": max,
     "inc": lambda old, b: old.dtype.type(0) if old >= b else old + old.dtype.type(1),
@@ -326,9 +342,7 @@ _ATOMIC: dict[str, Callable[[Any, Any], Any]] = {
 
 def _check_atomic(ins: Instruction) -> None:
     kind = ins.parts[-1]
-    if kind not in {"b32", "b64", "u32", "u64", "s32", "s64", "f32", "f64"} or not (
-        {*_ATOMIC, "cas"} & set(ins.parts)
-    ):
+    if kind not in {"b32", "b64", "u32", "u64", "s32", "s64", "f32", "f64"} or not ({*_ATOMIC, "cas"} & set(ins.parts)):
         raise Unsupported(f"{ins.parts[0]} with {', '.join(_ATOMIC)}, cas on 32- and 64-bit types")
 
 
@@ -363,7 +377,7 @@ def atom(ctx: Context, ins: Instruction) -> Result:
     return YIELD
 
 
-# ---- hints -------------------------------------------------------------------------------------------------------------
+# ---- hints -----------------------------------------------------------------------------------------
 
 
 @handler("prefetch", "prefetchu", "discard", "applypriority", inline=True)

@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from umma_jit.emulator.isa.registry import Operation, Unsupported, operation
-from umma_jit.emulator.nodes import Instruction
 from umma_jit.emulator.rounding import add_f32, as_float, flush, fma_f32, mul_f32, sum_to_odd, to_bits16
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from umma_jit.emulator.nodes import Instruction
 
 Array = NDArray[Any]
 _MODES = ("rn", "rz", "rm", "rp")
@@ -56,7 +59,9 @@ def _halves(x: Array) -> Array:
     return np.ascontiguousarray(x).view(np.uint16).reshape(*np.shape(x), 2)
 
 
-def _on_bits(function: Callable[..., Array], element: str, packed: bool, mode: str, ftz: bool, sat: bool, relu: bool) -> Callable[..., Array]:
+def _on_bits(
+    function: Callable[..., Array], element: str, packed: bool, mode: str, ftz: bool, sat: bool, relu: bool
+) -> Callable[..., Array]:
     """Lift a float64 function to 16-bit floats given as bits."""
 
     def run(*operands: Array) -> Array:

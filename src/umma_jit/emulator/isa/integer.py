@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from umma_jit.emulator.isa.registry import Operation, Unsupported, operation
 from umma_jit.emulator.nodes import Immediate, Instruction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _INTEGERS = {f"{letter}{bits}" for letter in "us" for bits in (16, 32, 64)}
 _BITS = {"b16", "b32", "b64"}
@@ -77,7 +79,8 @@ def _high(a: Array, b: Array) -> Array:
     bits = a.dtype.itemsize * 8
     if bits < 64:
         wide = np.int64 if a.dtype.kind == "i" else np.uint64
-        return (np.multiply(a, b, dtype=wide) >> wide(bits)).astype(a.dtype)
+        result: Array = (np.multiply(a, b, dtype=wide) >> wide(bits)).astype(a.dtype)
+        return result
     exact = np.asarray(a).astype(object) * np.asarray(b).astype(object)
     return np.asarray(np.vectorize(lambda x: (x >> 64) & (1 << 64) - 1, otypes=[np.uint64])(exact)).view(a.dtype)
 
@@ -151,9 +154,7 @@ def rem(ins: Instruction) -> Operation:
     """``rem``: the sign of the dividend."""
     kind = _integer_type(ins)
     _only(ins)
-    return Operation(
-        lambda a, b: np.where(b == 0, a, a - _divide(a, b) * b).astype(a.dtype), (kind, kind), (kind,)
-    )
+    return Operation(lambda a, b: np.where(b == 0, a, a - _divide(a, b) * b).astype(a.dtype), (kind, kind), (kind,))
 
 
 for _kind in ("s16", "s32", "s64"):
@@ -205,7 +206,7 @@ def cnot(ins: Instruction) -> Operation:
 @operation("shl", "shr")
 def shift(ins: Instruction) -> Operation:
     """``shl``, ``shr``: amounts past the width act as the width."""
-    kind = _integer_type(ins, _BITS | _INTEGERS if ins.parts[0] == "shr" else _BITS | _INTEGERS)
+    kind = _integer_type(ins, _BITS | _INTEGERS if ins.parts[0] == "shr" else _BITS)
     bits = width_of(kind)
     last = np.uint32(bits - 1)
     ufunc = np.left_shift if ins.parts[0] == "shl" else np.right_shift
@@ -221,7 +222,8 @@ def shift(ins: Instruction) -> Operation:
         if over.any():
             fill = ufunc(a, np.array(bits - 1, dtype)) if signed else np.zeros_like(a)
             return np.where(over, fill, result)
-        return result
+        found: Array = result
+        return found
 
     return Operation(run, (kind, "u32"), (kind,))
 
@@ -236,10 +238,10 @@ def shf(ins: Instruction) -> Operation:
     def run(a: Array, b: Array, c: Array) -> Array:
         n = (c & np.uint32(31) if wrap else np.minimum(c, np.uint32(32))).astype(np.uint64)
         joined = b.astype(np.uint64) << np.uint64(32) | a.astype(np.uint64)
-        if left:
-            # (joined << n) >> 32; at n = 32 the shift of 64 bits is still in range
-            return ((joined << n) >> np.uint64(32)).astype(np.uint32)
-        return (joined >> n).astype(np.uint32)
+        # At n = 32 the shift of 64 bits is still in range.
+        joined = (joined << n) >> np.uint64(32) if left else joined >> n
+        result: Array = joined.astype(np.uint32)
+        return result
 
     return Operation(run, ("u32",) * 3, ("b32",))
 
@@ -256,7 +258,7 @@ def bfe(ins: Instruction) -> Operation:
         length = (c & np.uint32(0xFF)).astype(np.int64)
         unsigned = a.view(f"uint{bits}")
         in_range = start < bits
-        value = unsigned >> np.minimum(start, bits - 1).astype(unsigned.dtype)
+        value: Array = unsigned >> np.minimum(start, bits - 1).astype(unsigned.dtype)
         value = np.where(in_range, value, np.zeros_like(value))
         full = length >= bits
         keep = (np.ones_like(value) << np.minimum(length, bits - 1).astype(value.dtype)) - np.ones_like(value)
@@ -267,7 +269,8 @@ def bfe(ins: Instruction) -> Operation:
         last = np.clip(np.minimum(start + length - 1, bits - 1), 0, bits - 1).astype(unsigned.dtype)
         sign = ((unsigned >> last) & np.ones_like(unsigned)) != 0
         sign &= length > 0
-        return np.where(sign & ~full, value | ~keep, value).view(f"int{bits}")
+        signed: Array = np.where(sign & ~full, value | ~keep, value).view(f"int{bits}")
+        return signed
 
     return Operation(run, (kind, "u32", "u32"), (kind,))
 
@@ -344,7 +347,9 @@ def brev(ins: Instruction) -> Operation:
     bits = width_of(kind)
 
     def run(a: Array) -> Array:
-        unpacked = np.unpackbits(np.ascontiguousarray(a).view(np.uint8).reshape(-1, bits // 8), axis=1, bitorder="little")
+        unpacked = np.unpackbits(
+            np.ascontiguousarray(a).view(np.uint8).reshape(-1, bits // 8), axis=1, bitorder="little"
+        )
         return np.packbits(unpacked[:, ::-1], axis=1, bitorder="little").reshape(-1).view(f"uint{bits}")
 
     return Operation(run, (kind,), (kind,))
@@ -398,17 +403,15 @@ def prmt(ins: Instruction) -> Operation:
 def _prmt_mode(mode: str, c: Array, position: int) -> Array:
     """The byte that each mode selects for one position of the result."""
     p = np.uint32(position)
-    if mode == "f4e":
-        return c + p
-    if mode == "b4e":
-        return (c - p) & np.uint32(7)
-    if mode == "rc8":
-        return c
-    if mode == "ecl":
-        return np.maximum(c, p)
-    if mode == "ecr":
-        return np.minimum(c, p)
-    return (c & np.uint32(1)) * np.uint32(2) + (p & np.uint32(1))  # rc16
+    byte: Array = {
+        "f4e": c + p,
+        "b4e": (c - p) & np.uint32(7),
+        "rc8": c,
+        "ecl": np.maximum(c, p),
+        "ecr": np.minimum(c, p),
+        "rc16": (c & np.uint32(1)) * np.uint32(2) + (p & np.uint32(1)),
+    }[mode]
+    return byte
 
 
 @operation("dp4a")
@@ -423,6 +426,7 @@ def dp4a(ins: Instruction) -> Operation:
         a, b = (np.ascontiguousarray(np.broadcast_to(x, c.shape)) for x in (a, b))
         x = a.view(kinds[0]).reshape(-1, 4).astype(np.int64)
         y = b.view(kinds[1]).reshape(-1, 4).astype(np.int64)
-        return (c.astype(np.int64) + (x * y).sum(axis=1)).astype(np.uint32)
+        result: Array = (c.astype(np.int64) + (x * y).sum(axis=1)).astype(np.uint32)
+        return result
 
     return Operation(run, ("u32",) * 3, ("u32",))

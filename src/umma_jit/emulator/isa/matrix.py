@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from umma_jit.emulator.context import Context
 from umma_jit.emulator.isa.data_movement import load_bytes, store_bytes
 from umma_jit.emulator.isa.registry import Unsupported, handler
 from umma_jit.emulator.nodes import Instruction, Vector
+
+if TYPE_CHECKING:
+    from umma_jit.emulator.context import Context
 
 
 def _check(ins: Instruction) -> None:

@@ -11,23 +11,24 @@ What is registered under no prefix of an opcode is refused at load, with its lin
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
     from umma_jit.emulator.context import Context
     from umma_jit.emulator.nodes import Instruction
 
 __all__ = [
+    "YIELD",
     "Handler",
     "Operation",
     "Split",
     "Unsupported",
     "Wait",
-    "YIELD",
     "find_handler",
     "find_operation",
     "handler",
@@ -36,7 +37,7 @@ __all__ = [
 ]
 
 
-class Unsupported(Exception):
+class Unsupported(Exception):  # noqa: N818 - turned into an error by whoever knows the line
     """Raised by a check: what is supported in place of what was found."""
 
 
@@ -125,6 +126,8 @@ class Handler:
     inline: bool
 
 
+T = TypeVar("T")
+
 _HANDLERS: dict[str, Handler] = {}
 _OPERATIONS: dict[str, Callable[[Instruction], Operation]] = {}
 
@@ -171,10 +174,9 @@ def supported_opcodes() -> list[str]:
     return sorted({*_HANDLERS, *_OPERATIONS, "bra", "brx.idx", "ret", "exit", "trap"})
 
 
-def _longest(table: dict[str, Any], parts: tuple[str, ...]) -> Any:
+def _longest(table: dict[str, T], parts: tuple[str, ...]) -> T | None:
     for length in range(len(parts), 0, -1):
         found = table.get(".".join(parts[:length]))
         if found is not None:
             return found
     return None
-

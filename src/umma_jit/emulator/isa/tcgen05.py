@@ -9,6 +9,7 @@ wait, a lazy schedule moves the read of tensor memory to the wait, as late as th
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,7 +53,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from umma_jit.emulator.context import Context
+    from umma_jit.emulator.launch import Cta
+    from umma_jit.emulator.mbarrier import Mbarrier
     from umma_jit.emulator.shadow import Conflict
+    from umma_jit.emulator.shared_memory import SharedMemory
 
 __all__ = ["report_conflict", "require_same_group"]
 
@@ -81,8 +85,8 @@ def alloc(ctx: Context, ins: Instruction) -> Wait | None:
         if base is None:
             held = sum(tmem.allocations.values())
             return Wait(
-                lambda n=columns: tmem.has_room(n),
-                lambda n=columns, h=held: f"tcgen05.alloc of {n} columns while {h} of {COLUMNS} are held",
+                partial(tmem.has_room, columns),
+                f"room for {columns} columns of tensor memory: {held} of {COLUMNS} are held",
             )
         if columns > largest:
             site.finding(
@@ -437,7 +441,9 @@ def commit(ctx: Context, ins: Instruction) -> None:
         clocks.follow(clocks.queue(queue), clocks.warp(ctx.cta.rank, site.warp))
         token = clocks.release(clocks.queue(queue))
 
-        def action(site: Site = site, found: list = found, token: object = token) -> None:  # type: ignore[type-arg]
+        def action(
+            site: Site = site, found: list[tuple[SharedMemory, int, Mbarrier]] = found, token: object = token
+        ) -> None:
             for memory, offset, barrier in found:
                 if memory.barriers.get(offset) is not barrier:
                     site.finding(
@@ -517,11 +523,11 @@ def _cp_lanes(ins: Instruction, shape: str, start: int) -> list[NDArray[np.intp]
 
 
 def _cp_action(
-    members: list,
+    members: list[Cta],
     chunks: NDArray[np.int64],
     placements: list[NDArray[np.intp]],
     first: int,
-    columns: int,  # type: ignore[type-arg]
+    columns: int,
 ) -> Callable[[], None]:
     def action() -> None:
         for cta in members:
@@ -566,7 +572,7 @@ def shift(ctx: Context, ins: Instruction) -> None:
                 report_conflict(site, conflict, f"{ins.opcode} moves", "tmem.race")
             cta.tmem.shadow.mark_write(where, agent, int(clocks.order[agent, agent]), ins.line)
 
-        def action(members: list = members, first: int = first, start: int = start) -> None:  # type: ignore[type-arg]
+        def action(members: list[Cta] = members, first: int = first, start: int = start) -> None:
             for cta in members:
                 block = cta.tmem.words[first : first + 8, start : start + 32]
                 block[:, :31] = block[:, 1:].copy()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from umma_jit.emulator.context import Context
 from umma_jit.emulator.isa.registry import Unsupported, handler
 from umma_jit.emulator.nodes import Immediate, Instruction, Operand, PredicatePair, Sink
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from umma_jit.emulator.context import Context
 
 _LANE = np.arange(32)
 _WEIGHTS = (1 << np.arange(32, dtype=np.uint64)).astype(np.uint64)
@@ -17,7 +20,8 @@ _WEIGHTS = (1 << np.arange(32, dtype=np.uint64)).astype(np.uint64)
 
 def _bits(lanes: NDArray[np.bool_]) -> NDArray[np.uint32]:
     """(W, 32) bool to one 32-bit mask per warp, (W, 1)."""
-    return (lanes * _WEIGHTS).sum(axis=1, dtype=np.uint64).astype(np.uint32)[:, None]
+    result: NDArray[np.uint32] = (lanes * _WEIGHTS).sum(axis=1, dtype=np.uint64).astype(np.uint32)[:, None]
+    return result
 
 
 def _members(ctx: Context, operand: Operand) -> NDArray[np.bool_]:
@@ -27,10 +31,10 @@ def _members(ctx: Context, operand: Operand) -> NDArray[np.bool_]:
     """
     masks = ctx.u32(operand)
     first = ctx.mask.argmax(axis=1)
-    chosen = masks[np.arange(ctx.num_warps), first]
-    wanted = (chosen[:, None].astype(np.uint64) & _WEIGHTS) != 0
+    chosen: NDArray[np.uint32] = masks[np.arange(ctx.num_warps), first]
+    wanted: NDArray[np.bool_] = np.not_equal(chosen[:, None].astype(np.uint64) & _WEIGHTS, 0)
     active_rows = ctx.mask.any(axis=1)
-    missing = wanted & ~ctx.mask & active_rows[:, None]
+    missing: NDArray[np.bool_] = wanted & ~ctx.mask & np.expand_dims(active_rows, 1)
     if missing.any():
         ctx.finding(
             rule="warp.membermask",
@@ -38,11 +42,17 @@ def _members(ctx: Context, operand: Operand) -> NDArray[np.bool_]:
             "execute it",
             remedy="give the mask of exactly the lanes that are converged here",
         )
-    return wanted & ctx.mask
+    result: NDArray[np.bool_] = wanted & ctx.mask
+    return result
 
 
 def _check_shfl(ins: Instruction) -> None:
-    if len(ins.parts) != 4 or ins.parts[1] != "sync" or ins.parts[2] not in ("up", "down", "bfly", "idx") or ins.parts[3] != "b32":
+    if (
+        len(ins.parts) != 4
+        or ins.parts[1] != "sync"
+        or ins.parts[2] not in ("up", "down", "bfly", "idx")
+        or ins.parts[3] != "b32"
+    ):
         raise Unsupported("shfl.sync.{up,down,bfly,idx}.b32")
 
 

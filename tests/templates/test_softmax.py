@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 RELATIVE_ERROR = 0.003
+"""Of a probability against the largest of its row. In float16 it holds for each probability by itself; a bfloat16 of 8
+significant bits cannot be nearer than 2**-8 to every number, however it was computed."""
+ROUNDING = 2.0**-8
 LOG2_E = 1 / math.log(2)
 PLAIN = SoftmaxConfig(rescale_slack=0, exp2_on_fma=0)
 MIXED = SoftmaxConfig(rescale_slack=8, exp2_on_fma=3)
@@ -55,6 +58,14 @@ def reference(scores: NDArray[np.float32], scale: float = 0.125) -> tuple[NDArra
     return p, (maximum + np.log(total))[:, 0]
 
 
+def assert_probabilities(p: NDArray[np.float64], expected: NDArray[np.float64]) -> None:
+    """Hold bfloat16 probabilities (tiles, rows, keys) against float64."""
+    if len(p) == 1:  # with more, the largest may have been rounded while it was above 1
+        largest = expected.max(axis=2, keepdims=True)
+        assert (np.abs(p - expected) / largest).max() <= RELATIVE_ERROR
+    assert (np.abs(p - expected) / expected).max() <= 1.02 * ROUNDING
+
+
 def random_scores(tiles: int, seed: int, spread: float = 8.0) -> NDArray[np.float32]:
     return (np.random.default_rng(seed).standard_normal((tiles, ROWS, 128)) * spread).astype(np.float32)
 
@@ -65,7 +76,7 @@ def test_one_tile(config: SoftmaxConfig, schedule: str) -> None:
     scores = random_scores(1, seed=21)
     p, lse, factors = softmax(config, scores, schedule)
     expected, expected_lse = reference(scores)
-    assert np.abs(p / expected - 1).max() <= RELATIVE_ERROR
+    assert_probabilities(p, expected)
     assert np.abs(lse - expected_lse).max() <= 1e-4
     assert np.array_equal(factors[0], np.zeros(ROWS))  # from a maximum of -inf
 
@@ -75,19 +86,22 @@ def test_three_tiles_online(config: SoftmaxConfig) -> None:
     scores = random_scores(3, seed=22) + np.array([0, 3, 400], np.float32)[:, None, None]
     p, lse, factors = softmax(config, scores, "program", scale=0.05)
     expected, expected_lse = reference(scores, scale=0.05)
-    assert np.abs(p / expected - 1).max() <= RELATIVE_ERROR
+    assert_probabilities(p, expected)
     assert np.abs(lse - expected_lse).max() <= 1e-4
     grew = factors[1] != 1
     assert grew.any() == (config is PLAIN)  # the small growth is let be, the large one is not
     assert (factors[2] < 1e-6).all()
 
 
-def test_float16_probabilities() -> None:
-    scores = random_scores(1, seed=23)
-    p, _, _ = softmax(SoftmaxConfig(dtype="float16", rescale_slack=8, exp2_on_fma=3), scores, "program")
+@pytest.mark.parametrize("on_fma", [0, 3, 16])
+def test_float16_probabilities(on_fma: int) -> None:
+    scores = random_scores(1, seed=23, spread=6)
+    p, _, _ = softmax(SoftmaxConfig(dtype="float16", rescale_slack=8, exp2_on_fma=on_fma), scores, "program")
     expected, _ = reference(scores)
-    large = expected > 2**-13  # below, a float16 with a row maximum of 1 is subnormal
-    assert np.abs(p / expected - 1)[large].max() <= 0.0006
+    largest = expected.max(axis=2, keepdims=True)
+    normal = expected > 2**-14 * largest  # below, the float16 of a row whose largest is 1 is subnormal
+    assert normal.mean() > 0.99
+    assert np.abs(p / expected - 1)[normal].max() <= RELATIVE_ERROR / 5
 
 
 @pytest.mark.parametrize("limit", [0, 1, 37, 128, 129, 200])
@@ -103,7 +117,7 @@ def test_hidden_keys(limit: int) -> None:
     seen[:, limit:] = -np.inf
     expected, expected_lse = reference(seen.reshape(ROWS, 2, 128).transpose(1, 0, 2))
     visible = np.concatenate(list(expected), axis=1)[:, :limit]
-    assert np.abs(flat[:, :limit] / visible - 1).max() <= RELATIVE_ERROR
+    assert (np.abs(flat[:, :limit] - visible) / visible).max() <= 1.02 * ROUNDING
     assert np.abs(lse - expected_lse).max() <= 1e-4
 
 
@@ -117,4 +131,4 @@ def test_a_bad_score_spoils_its_row_and_no_other(bad: float) -> None:
     assert np.isnan(p[:, 7]).all()
     others = np.arange(ROWS) != 7
     assert np.isfinite(p[:, others]).all()
-    assert np.abs(p[:, 8] / expected[:, 8] - 1).max() <= RELATIVE_ERROR
+    assert_probabilities(p[:, 8:9], expected[:, 8:9])

@@ -108,6 +108,10 @@ class Clocks:
         """Agent of the tensor-core queue (mma, cp, shift) of a CTA, or of the pair it leads."""
         return self._queue + cta
 
+    def warp_of(self, agent: int) -> int:
+        """The agent of the warp whose load, store or wgmma `agent` stands for."""
+        return agent % (self.ctas * self.warps)
+
     def describe(self, agent: int) -> str:
         """Name an agent for a message."""
         kind = self.kind(agent)
@@ -115,7 +119,7 @@ class Clocks:
             return "an asynchronous copy"
         if kind == "queue":
             return f"the tensor core of CTA {agent - self._queue}"
-        cta, warp = divmod(agent % (self.ctas * self.warps), self.warps)
+        cta, warp = divmod(self.warp_of(agent), self.warps)
         what = {"warp": "", "load": "tcgen05.ld of ", "store": "tcgen05.st of ", "matrix": "wgmma of "}[kind]
         return f"{what}warp {warp} of CTA {cta}"
 

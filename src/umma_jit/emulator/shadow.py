@@ -60,10 +60,15 @@ class Shadow:
         self.read_epoch = np.zeros(granules, np.int32)
         self.read_line = np.zeros(granules, np.int32)
 
-    def unordered_write(self, where: Where, clock: Clock) -> Conflict | None:
-        """The first earlier write in `where` that `clock` (int32 (agents,)) does not cover, if any."""
+    def unordered_write(self, where: Where, clock: Clock, *, last: int = -1) -> Conflict | None:
+        """The first earlier write in `where` that `clock` (int32 (agents,)) does not cover, if any.
+
+        Writes of agent `last` are named only if there are no others.
+        """
         agents = self.write_agent[where]
         bad = clock[agents] < self.write_epoch[where]
+        others = bad & (agents != last)
+        bad = others if others.any() else bad
         return self._conflict(where, bad, "write") if bad.any() else None
 
     def unordered_read(self, where: Where, clock: Clock) -> Conflict | None:

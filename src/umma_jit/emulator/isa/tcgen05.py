@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from umma_jit.emulator.clocks import Token
     from umma_jit.emulator.context import Context
     from umma_jit.emulator.launch import Cta
     from umma_jit.emulator.mbarrier import Mbarrier
@@ -442,7 +443,7 @@ def commit(ctx: Context, ins: Instruction) -> None:
         token = clocks.release(clocks.queue(queue))
 
         def action(
-            site: Site = site, found: list[tuple[SharedMemory, int, Mbarrier]] = found, token: object = token
+            site: Site = site, found: list[tuple[SharedMemory, int, Mbarrier]] = found, token: Token = token
         ) -> None:
             for memory, offset, barrier in found:
                 if memory.barriers.get(offset) is not barrier:
@@ -593,6 +594,8 @@ def report_conflict(site: Site, conflict: Conflict, what: str, rule: str) -> Non
     kind = clocks.kind(conflict.agent)
     if kind == "queue":
         remedy = "tcgen05.commit to an mbarrier after the MMA and wait for it"
+    elif clocks.order[clocks.warp_of(conflict.agent), conflict.agent] >= conflict.epoch:
+        pass  # its warp has waited for it, and told nobody
     elif kind == "store":
         remedy = "tcgen05.wait::st before handing the columns over"
         rule = "tmem.st-not-waited"

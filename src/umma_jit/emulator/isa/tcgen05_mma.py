@@ -212,9 +212,10 @@ class _Operation:
         if self.pieces[0].rows.stop == 64 and not isinstance(self.pieces[0].lanes, slice):
             halves = tuple(range(self.d_lane // 16, HALVES, 2))
         where = granules(self.d_column, self.d_columns, halves)
+        own_store = clocks.tensor_store(site.ctx.cta.rank, site.warp)
         for cta in self.members:
             shadow = cta.tmem.shadow
-            conflict = shadow.unordered_read(where, order) or shadow.unordered_write(where, order)
+            conflict = shadow.unordered_read(where, order) or shadow.unordered_write(where, order, last=own_store)
             if conflict is not None:
                 report_conflict(site, conflict, "D of the MMA overwrites", "tmem.race")
             elif known < epoch and site.launch.strict:
@@ -265,8 +266,9 @@ class _Operation:
         self.a_column = column
         where = granules(column, _A_COLUMNS, halves)
         order = self.clocks.order[self.agent]
+        own_store = self.clocks.tensor_store(site.ctx.cta.rank, site.warp)
         for cta in self.members:
-            conflict = cta.tmem.shadow.unordered_write(where, order)
+            conflict = cta.tmem.shadow.unordered_write(where, order, last=own_store)
             if conflict is not None:
                 report_conflict(site, conflict, "A of the MMA reads", "tmem.race")
             cta.tmem.shadow.mark_read(where, self.agent, int(order[self.agent]), site.line)

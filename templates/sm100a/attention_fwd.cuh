@@ -387,8 +387,11 @@ DEVICE void run_correction(const Work& work, const Arguments& arguments, u32 war
                 mbarrier::wait(work.shared + kStatsFull + 8 * (message.index * 4 + warp), message.parity);
                 const float factor =
                     ptx::load_shared_float(work.shared + kStatsOffset + (message.index * kTileRows + tile_row) * 4);
-                if (ptx::any_lane(factor != 1.0f)) {
-                    mbarrier::wait(work.shared + kOFull + 8 * tile, (own - 1) & 1);
+                const bool rescale = ptx::any_lane(factor != 1.0f);
+                // A parity tells a phase from its neighbours only. With two query tiles S(own) came after P·V(own-1), so
+                // that phases may go unobserved; with one it came after P·V(own-2), and each has to be seen.
+                if (rescale || kQTiles == 1) mbarrier::wait(work.shared + kOFull + 8 * tile, (own - 1) & 1);
+                if (rescale) {
                     tcgen05::fence_after_sync();
                     rescale_output<kHeadDim>(output_tmem(work, tile) + lanes, factor);
                     tcgen05::fence_before_sync();

@@ -129,6 +129,7 @@ class Launch:
         seed: int,
         strict: bool,
         double: bool,
+        spare_registers: list[RegisterFile],
     ) -> None:
         self.program = program
         self.memory = memory
@@ -147,7 +148,7 @@ class Launch:
         self.progress = 0
         self.layout = VariableLayout(program.code, shared_bytes, memory)
         self.constant_bytes = self.layout.constant_bytes
-        self._spare_registers: list[RegisterFile] = []
+        self._spare_registers = spare_registers
 
     @property
     def code(self) -> KernelCode:
@@ -156,11 +157,14 @@ class Launch:
 
     def take_registers(self) -> RegisterFile:
         """A poisoned register file for a CTA; those of CTAs that have ended are used again."""
-        if self._spare_registers:
+        try:
             registers = self._spare_registers.pop()
-            registers.poison()
-            return registers
-        return RegisterFile(self.code.banks, self.warps)
+        except IndexError:
+            return RegisterFile(self.code.banks, self.warps)
+        if registers.warps != self.warps:
+            return RegisterFile(self.code.banks, self.warps)
+        registers.poison()
+        return registers
 
     def release(self, cluster: Cluster) -> None:
         """A cluster has ended."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from umma_jit.emulator.nodes import KernelCode, Parameter
+    from umma_jit.emulator.registers import RegisterFile
     from umma_jit.emulator.report import Report
 
 __all__ = ["Kernel", "Module"]
@@ -46,6 +47,8 @@ class Kernel:
             _check_special(ins)
         self.name = code.name
         self._program = translate(code)
+        # Register files, with their views, outlive a launch; taking and giving back is atomic, so threads may share them.
+        self._spare_registers: list[RegisterFile] = []
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -126,6 +129,7 @@ class Kernel:
             seed=seed,
             strict=strict,
             double=double,
+            spare_registers=self._spare_registers,
         )
         report = launch.run(progress)
         parameters.copy_back(memory)

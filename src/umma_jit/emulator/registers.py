@@ -37,7 +37,26 @@ VIEWS: dict[str, tuple[str, Any]] = {
     "s64": ("b64", np.int64),
     "f64": ("b64", np.float64),
     "f32x2": ("b64", np.float32),
+    "b128": ("b128", np.uint64),
 }
+
+
+class _Lists(dict[str, "list[NDArray[Any]]"]):
+    """The lists of `RegisterViews`, each made when it is first asked for: few kernels use all types."""
+
+    def __init__(self, banks: Mapping[str, NDArray[Any]], w0: int, w1: int) -> None:
+        super().__init__()
+        self._banks = banks
+        self._lanes = slice(w0 * LANES, w1 * LANES)
+
+    def __missing__(self, kind: str) -> list[NDArray[Any]]:
+        bank, dtype = VIEWS[kind]
+        storage = self._banks[bank]
+        flat = storage.reshape(len(storage), storage.shape[1] * LANES, *storage.shape[3:])[:, self._lanes]
+        # A register's lanes are contiguous for any range of warps.
+        views = [view.view(np.float32).reshape(-1, 2) for view in flat] if kind == "f32x2" else list(flat.view(dtype))
+        self[kind] = views
+        return views
 
 
 class RegisterViews:
@@ -48,16 +67,7 @@ class RegisterViews:
 
     def __init__(self, banks: Mapping[str, NDArray[Any]], w0: int, w1: int) -> None:
         self.lanes = (w1 - w0) * LANES
-        self.lists: dict[str, list[NDArray[Any]]] = {}
-        for name, (bank, kind) in VIEWS.items():
-            # A register's lanes are contiguous for any range of warps.
-            flat = banks[bank].reshape(len(banks[bank]), banks[bank].shape[1] * LANES)[:, w0 * LANES : w1 * LANES]
-            views = list(flat if name == "f32x2" else flat.view(kind))
-            if name == "f32x2":
-                views = [view.view(np.float32).reshape(-1, 2) for view in views]
-            self.lists[name] = views
-        wide = banks["b128"]
-        self.lists["b128"] = list(wide.reshape(wide.shape[0], wide.shape[1] * LANES, 2)[:, w0 * LANES : w1 * LANES])
+        self.lists: dict[str, list[NDArray[Any]]] = _Lists(banks, w0, w1)
 
 
 class RegisterFile:

@@ -104,8 +104,9 @@ class Context:
         if lanes is not None:
             active &= lanes
         self.mask = active
-        self.full = bool(active.all())
-        return self.full or bool(active.any())
+        count = np.count_nonzero(active)
+        self.full = count == active.size
+        return bool(count)
 
     # ---- operands ------------------------------------------------------------------------------------
 

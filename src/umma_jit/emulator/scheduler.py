@@ -279,7 +279,7 @@ class Scheduler:
             register, negated = ins.guard
             taken = fragment.ctx.views.lists["pred"][register.slot].reshape(-1, 32)
             taken = (~taken if negated else taken) & active
-            if not taken.any():
+            if not np.count_nonzero(taken):
                 fragment.pc += 1
                 return False
         if step.kind == "bra":
@@ -300,7 +300,7 @@ class Scheduler:
 
     def _jump(self, fragment: Fragment, step: BranchStep, taken: NDArray[np.bool_]) -> bool:
         active = fragment.threads
-        if taken is active or (taken == active).all():
+        if taken is active or np.count_nonzero(taken) == np.count_nonzero(active):
             fragment.pc = step.targets[0]
             return False
         if step.simple:
@@ -358,7 +358,7 @@ class Scheduler:
             joined = arriving.pop(pc, None)
             if joined is not None:
                 active = active | joined
-            if not active.any():
+            if not np.count_nonzero(active):
                 continue
             inner = self._steps[pc]
             self.executed[pc] += int(active.any(axis=1).sum())

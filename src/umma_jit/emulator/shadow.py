@@ -68,14 +68,14 @@ class Shadow:
         agents = self.write_agent[where]
         bad = clock[agents] < self.write_epoch[where]
         others = bad & (agents != last)
-        bad = others if others.any() else bad
-        return self._conflict(where, bad, "write") if bad.any() else None
+        bad = others if np.count_nonzero(others) else bad
+        return self._conflict(where, bad, "write") if np.count_nonzero(bad) else None
 
     def unordered_read(self, where: Where, clock: Clock) -> Conflict | None:
         """The first earlier read in `where` that `clock` does not cover, if any."""
         agents = self.read_agent[where]
         bad = clock[agents] < self.read_epoch[where]
-        return self._conflict(where, bad, "read") if bad.any() else None
+        return self._conflict(where, bad, "read") if np.count_nonzero(bad) else None
 
     def any_unordered(self, where: NDArray[np.int64], clocks: NDArray[np.int32], *, reads: bool) -> bool:
         """Whether any earlier write (or read, with `reads`) is not covered.
@@ -108,7 +108,7 @@ class Shadow:
         """
         agents = self.write_agent[where]
         bad = (proxy[agents] < self.write_epoch[where]) & generic[agents]
-        return self._conflict(where, bad, "write") if bad.any() else None
+        return self._conflict(where, bad, "write") if np.count_nonzero(bad) else None
 
     def mark_write(self, where: Where, agent: Scalar, epoch: Scalar, line: int) -> None:
         """Enter a write; it replaces the readers, which it was checked against."""

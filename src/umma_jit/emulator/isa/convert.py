@@ -182,11 +182,9 @@ def _pair_of_halves(target: str, flags: set[str]) -> Operation:
     if element == "bf16" and mode == "rn" and not relu and not finite:
 
         def bfloat(a: Array, b: Array) -> Array:
-            high, low = (
-                np.ascontiguousarray(np.broadcast_to(x, shape)).astype(ml_dtypes.bfloat16).view(np.uint16)
-                for shape in [np.broadcast_shapes(np.shape(a), np.shape(b))]
-                for x in (a, b)
-            )
+            # A literal is 0-d and broadcasts below.
+            high = np.asarray(a).astype(ml_dtypes.bfloat16).view(np.uint16)
+            low = np.asarray(b).astype(ml_dtypes.bfloat16).view(np.uint16)
             result: Array = high.astype(np.uint32) << np.uint32(16) | low
             return result
 

@@ -196,11 +196,12 @@ def _look(ctx: Context, ins: Instruction) -> tuple[np.ndarray, list[Callable[[],
     which = ctx.u32(ins.operands[2]) if by_parity else ctx.u64(ins.operands[2])
     complete = np.zeros((ctx.num_warps, 32), bool)
     checks: list[Callable[[], bool]] = []
-    keys = np.stack(
-        [addresses[ctx.mask], np.broadcast_to(which, addresses.shape)[ctx.mask].astype(np.uint64).view(np.int64)]
-    )
-    for address, selector in np.unique(keys, axis=1).T.tolist():
-        chosen = (addresses == address) & (which == np.uint64(selector & 0xFFFFFFFFFFFFFFFF)) & ctx.mask
+    active = list(zip(addresses[ctx.mask].tolist(), which[ctx.mask].tolist(), strict=True))
+    different = dict.fromkeys(active)
+    for address, selector in different:
+        chosen = ctx.mask
+        if len(different) > 1:
+            chosen = chosen & (addresses == address) & (which == which.dtype.type(selector))
         row = int(np.nonzero(chosen)[0][0])
         site = Site(ctx, ins, ctx.w0 + row)
         _, _, barrier = barrier_at(site, ctx.cta.shared, address, local=True)

@@ -180,7 +180,8 @@ def main() -> int:
     described = (
         f"{len(outcomes)} cases × {len(schedules(arguments.random))} schedules, {failed} failed; emulated {ARCH}, "
         f"umma-jit {umma_jit.__version__}, NVRTC {compiler_identity()}, NumPy {np.__version__}, "
-        f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%d}; {time.monotonic() - start:.0f} s on {arguments.workers} processes."
+        f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%d}; {time.monotonic() - start:.0f} s on "
+        f"{arguments.workers} processes."
     )
     table = summary(outcomes)
     print("\n".join(["", described, "", *table]))

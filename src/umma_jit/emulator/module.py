@@ -47,7 +47,7 @@ class Kernel:
             _check_special(ins)
         self.name = code.name
         self._program = translate(code)
-        # Register files, with their views, outlive a launch; taking and giving back is atomic, so threads may share them.
+        # Register files, with their views, outlive a launch. Taking and giving back is atomic: threads may share them.
         self._spare_registers: list[RegisterFile] = []
 
     @property

@@ -188,8 +188,8 @@ def main() -> int:
     if arguments.out:
         Path(arguments.out).write_text(
             "# Accuracy\n\nEmulated: the kernels' own PTX, run in NumPy, against float64 on the same rounded inputs. "
-            f"Seqlens of queries and keys {', '.join(map(str, SEQLENS))}; {', '.join(map(str, GQA_RATIOS))} query heads "
-            "per key head. Every schedule gave the same bits, and the emulator reported nothing. Printed by "
+            f"Seqlens of queries and keys {', '.join(map(str, SEQLENS))}; {', '.join(map(str, GQA_RATIOS))} query "
+            "heads per key head. Every schedule gave the same bits, and the emulator reported nothing. Printed by "
             "`python benchmarks/matrix.py`.\n\n" + "\n".join([described, "", *table, ""]),
             encoding="utf-8",
         )

@@ -23,6 +23,9 @@ TILE_ROWS = 128
 TILE_KEYS = 128
 """Keys of one tile: the N of Q·Kᵀ."""
 
+SLOT_COLUMNS = 128
+"""Columns of K or V that a ring slot holds at most: a wider tile takes several."""
+
 TMEM_COLUMNS = 512
 """Columns of tensor memory per SM, all of which a CTA of these kernels allocates (PTX ISA, "Tensor Memory")."""
 
@@ -130,7 +133,7 @@ class AttentionFwdConfig:
     @property
     def slot_columns(self) -> int:
         """Columns of K or V that one ring slot holds."""
-        return min(self.head_dim, 128)
+        return min(self.head_dim, SLOT_COLUMNS)
 
     @property
     def threads(self) -> int:
@@ -172,7 +175,7 @@ def shared_bytes(head_dim: int, q_tiles: int, kv_stages: int) -> int:
     """Shared memory of one CTA in bytes: Q, the K/V ring, row statistics, barriers, and room to align all that."""
     alignment = 1024 - 16  # dynamic shared memory starts at a multiple of 16 at least
     q = q_tiles * TILE_ROWS * head_dim * 2
-    ring = kv_stages * TILE_KEYS * min(head_dim, 128) * 2
+    ring = kv_stages * TILE_KEYS * min(head_dim, SLOT_COLUMNS) * 2
     statistics = 2 * TILE_ROWS * 4
     barriers = 8 * (3 * q_tiles + 3 * 2 + 2 * 4 + 2 * kv_stages)
     tmem_address = 8

@@ -150,6 +150,7 @@ struct Loader {
 
     // Until the MMAs have let go of every slot: the CTA must not end with an arrival still on its way.
     DEVICE void drain() {
+        if (used < static_cast<int>(kStages)) ring = {0, 1};  // no slot was used twice: wait for the first uses
         for (int i = min(used, static_cast<int>(kStages)); i > 0; --i) {
             mbarrier::wait(work.shared + kKvEmpty + 8 * ring.stage, ring.phase ^ 1);
             ring.advance();

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from umma_jit._config import MAX_SHARED_BYTES, TILE_KEYS, TILE_ROWS, TMEM_COLUMNS, AttentionFwdConfig, shared_bytes
+from umma_jit._config import (
+    MAX_SHARED_BYTES,
+    SLOT_COLUMNS,
+    TILE_KEYS,
+    TILE_ROWS,
+    TMEM_COLUMNS,
+    AttentionFwdConfig,
+    shared_bytes,
+)
 from umma_jit._plan import ArrayName, LaunchPlan, PointerArgument, ScalarArgument, TensorMapArgument, TensorMapLayout
 from umma_jit.errors import UnsupportedProblemError
 
@@ -86,7 +94,7 @@ class Sm100aBackend:
                     yield self._config(head_dim, dtype, out_dtype, causal=causal, kv_tiles=kv_tiles)
 
     def _config(self, head_dim: int, dtype: str, out_dtype: str, *, causal: bool, kv_tiles: int) -> AttentionFwdConfig:
-        """Two query tiles where tensor memory holds two scores and two outputs; as many K/V stages as fit."""
+        """Two query tiles where tensor memory holds two scores and two outputs; K/V stages as fit and are used."""
         q_tiles = 2 if 2 * TILE_KEYS + 2 * head_dim <= TMEM_COLUMNS else 1
         registers = _REGISTERS[q_tiles]
         return AttentionFwdConfig(
@@ -96,7 +104,7 @@ class Sm100aBackend:
             causal=causal,
             q_tiles=q_tiles,
             kv_tiles=kv_tiles,
-            kv_stages=_most_stages(head_dim, q_tiles),
+            kv_stages=_stages(head_dim, q_tiles, kv_tiles),
             rescale_slack=RESCALE_SLACK,
             exp2_on_fma=self._exp2_on_fma(head_dim, causal=causal),
             softmax_registers=registers.softmax,
@@ -171,12 +179,13 @@ def _static_kv_tiles(seqlen_k: int, *, causal: bool) -> int:
     return tiles if tiles <= _most_static_kv_tiles(causal=causal) else 0
 
 
-def _most_stages(head_dim: int, q_tiles: int) -> int:
-    """As many ring slots as shared memory has room for."""
+def _stages(head_dim: int, q_tiles: int, kv_tiles: int) -> int:
+    """As many ring slots as shared memory has room for; not more than K and V fill if their tiles are known."""
     stages = 2
     while shared_bytes(head_dim, q_tiles, stages + 1) <= MAX_SHARED_BYTES:
         stages += 1
-    return stages
+    slots = 2 * kv_tiles * -(-head_dim // SLOT_COLUMNS)
+    return min(stages, slots) if kv_tiles else stages
 
 
 def _tensor_map(

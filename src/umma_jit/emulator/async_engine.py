@@ -33,8 +33,8 @@ SCHEDULES = ("program", "eager", "lazy", "random")
 LATENCY = 16
 """Scheduler steps from issue to completion under ``program``: long enough that code which forgets to wait
 is overtaken, short enough to keep pipelines moving."""
-_RANDOM_RATE = 0.2
-"""Chance per step that ``random`` completes something."""
+_RANDOM_RATES = (0.003, 0.3)
+"""Least and largest chance per step that ``random`` completes something; each seed has its own."""
 
 
 @dataclass(eq=False)
@@ -53,6 +53,8 @@ class AsyncOperation:
         PTX line, for reports.
     observed_by_group
         Only a group wait can observe the completion, so ``lazy`` leaves it to the very end.
+    holder
+        The cluster whose shared or tensor memory it still reads, writes or signals; None if it no longer needs any.
     done
         Set once the action ran.
     """
@@ -62,6 +64,7 @@ class AsyncOperation:
     queue: Hashable | None = None
     line: int = 0
     observed_by_group: bool = False
+    holder: object = None
     done: bool = field(init=False, default=False)
     _due: int = field(init=False, default=0)
 
@@ -88,6 +91,7 @@ class AsyncEngine:
         self._pending: deque[AsyncOperation] = deque()
         self._step = 0
         self._completing = False
+        self._rate: float | None = None
 
     @property
     def pending(self) -> bool:
@@ -112,7 +116,12 @@ class AsyncEngine:
 
     def maybe_complete(self, rng: Random) -> None:
         """One scheduler step under ``random``."""
-        if self._pending and rng.random() < _RANDOM_RATE:
+        if not self._pending:
+            return
+        if self._rate is None:
+            least, largest = _RANDOM_RATES
+            self._rate = least * (largest / least) ** rng.random()
+        if rng.random() < self._rate:
             self.complete_one(rng)
 
     def step_before_run(self, rng: Random) -> None:
@@ -122,8 +131,15 @@ class AsyncEngine:
         else:
             self.tick()
 
-    def complete_one(self, rng: Random | None = None) -> bool:
+    def complete_one(self, rng: Random | None = None, *, groups_first: bool = False) -> bool:
         """Complete one operation; `rng` chooses at random among those that may.
+
+        Parameters
+        ----------
+        rng
+            None for the oldest.
+        groups_first
+            Of those that only a group wait can observe, since a thread is in such a wait.
 
         Returns
         -------
@@ -133,7 +149,7 @@ class AsyncEngine:
         if not self._pending:
             return False
         if rng is None:
-            first = next((op for op in self._pending if not op.observed_by_group), self._pending[0])
+            first = next((op for op in self._pending if op.observed_by_group == groups_first), self._pending[0])
             self._complete(first)
             return True
         heads: list[AsyncOperation] = []
@@ -151,6 +167,10 @@ class AsyncEngine:
         """Complete this unordered operation now, because its thread waits for it."""
         if not operation.done:
             self._complete(operation)
+
+    def held_by(self, holder: object) -> list[AsyncOperation]:
+        """What is in flight and still needs the memory of `holder`, oldest first."""
+        return [operation for operation in self._pending if operation.holder is holder]
 
     def describe(self) -> list[str]:
         """One line per operation in flight, oldest first."""

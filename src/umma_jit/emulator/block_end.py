@@ -9,10 +9,10 @@ from umma_jit.emulator.context import Context
 
 if TYPE_CHECKING:
     from umma_jit.emulator.in_flight import Groups
-    from umma_jit.emulator.launch import Cta, Launch
+    from umma_jit.emulator.launch import Cluster, Cta, Launch
     from umma_jit.emulator.nodes import Instruction
 
-__all__ = ["check_block_end"]
+__all__ = ["check_block_end", "check_cluster_end"]
 
 Report = Callable[..., None]
 
@@ -51,6 +51,24 @@ def check_block_end(launch: Launch, cta: Cta, last: Instruction) -> None:
                 "expect exactly the bytes of the copies, filled elements included",
             )
     launch.engine.in_flight.forget_cta(id(cta))
+
+
+def check_cluster_end(launch: Launch, cluster: Cluster, last: Instruction) -> None:
+    """Report asynchronous work that outlives the shared and tensor memory it works on.
+
+    Call it when all threads of the cluster have exited, before the rest of its work completes.
+    """
+    operations = launch.engine.held_by(cluster)
+    if operations:
+        names = ", ".join(dict.fromkeys(f"{op.name} (PTX line {op.line})" for op in operations))
+        Context(launch, cluster.ctas[0], 0, 1).finding_at(
+            last,
+            None,
+            rule="async.outlives-block",
+            message=f"all threads have exited while this is still in flight: {names}; it will work on memory that the "
+            "next block has by then",
+            remedy="wait for the mbarrier that it arrives on before the last thread exits",
+        )
 
 
 def _check_groups(report: Report, key: object, groups: Groups) -> None:

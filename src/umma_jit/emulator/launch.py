@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 __all__ = ["Cluster", "Cta", "Dim3", "Launch"]
 
 Dim3 = tuple[int, int, int]
+
+_TIMEOUT_RATE = 0.5
+"""Chance under ``random`` that a wait with a time limit gives up at once."""
 
 
 class Cta:
@@ -111,6 +115,8 @@ class Launch:
         Global memory, work in flight, and what is reported.
     parameter_bytes, constant_bytes
         uint8: kernel parameters and constant memory.
+    rng
+        Makes the choices of the schedule ``random``.
     progress
         Counts what a waiting thread might notice.
     """
@@ -143,6 +149,7 @@ class Launch:
         self.schedule = schedule
         self.seed = seed
         self.strict = strict
+        self.rng = Random(seed)  # noqa: S311 - reproducible on purpose
         self.engine = AsyncEngine(schedule, double=double)
         self.report = Report()
         self.progress = 0
@@ -154,6 +161,10 @@ class Launch:
     def code(self) -> KernelCode:
         """The kernel."""
         return self.program.code
+
+    def times_out(self) -> bool:
+        """Whether a wait with a time limit gives up at once."""
+        return self.schedule == "random" and self.rng.random() < _TIMEOUT_RATE
 
     def take_registers(self) -> RegisterFile:
         """A poisoned register file for a CTA; those of CTAs that have ended are used again."""

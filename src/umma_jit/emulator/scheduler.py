@@ -7,12 +7,11 @@ when blocks hand work to each other through global memory.
 from __future__ import annotations
 
 import itertools
-from random import Random
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from umma_jit.emulator.block_end import check_block_end
+from umma_jit.emulator.block_end import check_block_end, check_cluster_end
 from umma_jit.emulator.deadlock import deadlock
 from umma_jit.emulator.errors import ExecutionError
 from umma_jit.emulator.fragment import Fragment, Join
@@ -33,6 +32,10 @@ _SLICE = 4096
 """Steps a fragment may take in one go when nothing makes it stop."""
 _RANDOM_SLICE = 24
 """The same under ``random``."""
+_URGENT_RATE = 0.75
+"""Chance under ``random`` that the most urgent fragment runs, rather than any: some warps are slow for long."""
+_CHANGE_RATE = 0.01
+"""Chance under ``random``, each time, that a warp's urgency is drawn anew."""
 _SPLIT_RATE = 0.04
 """Chance under ``random`` that warps which could go on together are taken apart."""
 _FRUITLESS = 256
@@ -65,7 +68,8 @@ class Scheduler:
         self._fragments: dict[Cta, list[Fragment]] = {}
         self._random = launch.schedule == "random"
         self._ticks = launch.schedule == "program"
-        self._rng = Random(launch.seed)  # noqa: S311 - reproducible on purpose
+        self._rng = launch.rng
+        self._urgency: dict[int, float] = {}
         self._fruitless = 0
         self._fruitless_since = -1
         self._idle_steps = 0
@@ -144,7 +148,7 @@ class Scheduler:
         ready = [fragment for cluster in self._resident for cta in cluster.ctas for fragment in self._ready(cta)]
         if not ready:
             return False
-        fragment = rng.choice(ready)
+        fragment = self._most_urgent(ready) if rng.random() < _URGENT_RATE else rng.choice(ready)
         width = fragment.w1 - fragment.w0
         if width > 1 and rng.random() < _SPLIT_RATE:
             middle = fragment.w0 + rng.randrange(1, width)
@@ -153,24 +157,35 @@ class Scheduler:
         self._retire(fragment.cta.cluster)
         return True
 
+    def _most_urgent(self, ready: list[Fragment]) -> Fragment:
+        """The fragment whose first warp has the highest urgency, which is random and seldom changes."""
+        rng, urgency = self._rng, self._urgency
+        if rng.random() < _CHANGE_RATE:
+            urgency[rng.choice(ready).w0] = rng.random()
+        return max(ready, key=lambda fragment: urgency.setdefault(fragment.w0, rng.random()))
+
     def _retire(self, cluster: Cluster) -> None:
         """End a cluster whose threads have all exited."""
         if any(self._fragments[cta] for cta in cluster.ctas):
             return
+        last = self._launch.program.code.instructions[-1]
+        check_cluster_end(self._launch, cluster, last)
         # What is in flight still lands, whoever issued it.
         while self._engine.complete_one(self._rng if self._random else None):
             pass
         self._resident.remove(cluster)
         for cta in cluster.ctas:
             del self._fragments[cta]
-            last = self._launch.program.code.instructions[-1]
             check_block_end(self._launch, cta, last)
         self._launch.release(cluster)
         self._finished(len(cluster.ctas))
 
     def _unstick(self) -> None:
         """Nothing can run: complete asynchronous work, or let waits time out, or give up."""
-        if self._engine.complete_one(self._rng if self._random else None):
+        if self._random:
+            if self._engine.complete_one(self._rng):
+                return
+        elif self._engine.complete_one(groups_first=self._in_group_wait()):
             return
         everything = [fragment for fragments in self._fragments.values() for fragment in fragments]
         # A wait of several warps holds until all of them can go on, so let each wait for itself.
@@ -192,6 +207,12 @@ class Scheduler:
             self._run_slice(fragment, _SLICE)
         for cluster in list(self._resident):
             self._retire(cluster)
+
+    def _in_group_wait(self) -> bool:
+        """Whether a thread waits for a group of copies: as late as legal, these come before what nobody asks for."""
+        waiting = (f for fragments in self._fragments.values() for f in fragments if f.wait is not None)
+        instructions = (self._launch.program.instruction(fragment.pc) for fragment in waiting)
+        return any(ins is not None and "wait_group" in ins.opcode for ins in instructions)
 
     def _times_out(self, fragment: Fragment) -> bool:
         step = self._steps[fragment.pc]

@@ -421,7 +421,7 @@ def _load(
             except Misuse as misuse:
                 site.fault(misuse)
 
-    ctx.launch.engine.issue(AsyncOperation(site.ins.opcode, action, line=site.line))
+    ctx.launch.engine.issue(AsyncOperation(site.ins.opcode, action, line=site.line, holder=ctx.cta.cluster))
 
 
 def _store(
@@ -581,7 +581,7 @@ def _remote_store(ctx: Context, ins: Instruction, ufunc: np.ufunc | None) -> Non
             except Misuse as misuse:
                 site.fault(misuse)
 
-        ctx.launch.engine.issue(AsyncOperation(ins.opcode, action, line=ins.line))
+        ctx.launch.engine.issue(AsyncOperation(ins.opcode, action, line=ins.line, holder=ctx.cta.cluster))
 
 
 # -- reductions ----------------------------------------------------------------------------------------------

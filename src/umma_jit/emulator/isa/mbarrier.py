@@ -178,11 +178,11 @@ def test_wait(ctx: Context, ins: Instruction) -> Result:
 def try_wait(ctx: Context, ins: Instruction) -> Wait | None:
     """``mbarrier.try_wait{.parity}...b64 p, [addr], state|parity {, timeHint}``.
 
-    Suspends until the phase completes. The time limit is modelled as: when nothing else in the launch can
-    move, the thread is woken once with False.
+    Suspends until the phase completes. The time limit, which the ISA leaves open, is modelled as: when nothing
+    else in the launch can move, the thread is woken with False; under the schedule ``random`` it may be at once.
     """
     complete, checks = _look(ctx, ins)
-    if not complete[ctx.mask].all() and not ctx.timed_out:
+    if not complete[ctx.mask].all() and not ctx.timed_out and not ctx.launch.times_out():
         return Wait(lambda: all(check() for check in checks), _describe(ctx, ins))
     _acquire(ctx, ins, complete)
     ctx.set_pred(ins.operands[0], complete)

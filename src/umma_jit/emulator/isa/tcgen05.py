@@ -458,7 +458,9 @@ def commit(ctx: Context, ins: Instruction) -> None:
                 except Misuse as misuse:
                     site.fault(misuse)
 
-        ctx.launch.engine.issue(AsyncOperation(ins.opcode, action, queue=queue_key(ctx), line=ins.line))
+        ctx.launch.engine.issue(
+            AsyncOperation(ins.opcode, action, queue=queue_key(ctx), line=ins.line, holder=ctx.cta.cluster)
+        )
 
 
 # -- cp and shift --------------------------------------------------------------------------------------------
@@ -506,7 +508,9 @@ def cp(ctx: Context, ins: Instruction) -> None:
             cta.tmem.shadow.mark_write(where, agent, epoch, ins.line)
         placements = _cp_lanes(ins, shape, start)
         action = _cp_action(members, chunks, placements, first, columns)
-        ctx.launch.engine.issue(AsyncOperation(ins.opcode, action, queue=queue_key(ctx), line=ins.line))
+        ctx.launch.engine.issue(
+            AsyncOperation(ins.opcode, action, queue=queue_key(ctx), line=ins.line, holder=ctx.cta.cluster)
+        )
 
 
 def _cp_lanes(ins: Instruction, shape: str, start: int) -> list[NDArray[np.intp]]:
@@ -578,7 +582,9 @@ def shift(ctx: Context, ins: Instruction) -> None:
                 block = cta.tmem.words[first : first + 8, start : start + 32]
                 block[:, :31] = block[:, 1:].copy()
 
-        ctx.launch.engine.issue(AsyncOperation(ins.opcode, action, queue=queue_key(ctx), line=ins.line))
+        ctx.launch.engine.issue(
+            AsyncOperation(ins.opcode, action, queue=queue_key(ctx), line=ins.line, holder=ctx.cta.cluster)
+        )
 
 
 # -- findings ------------------------------------------------------------------------------------------------

@@ -125,7 +125,9 @@ def _issue(ctx: Context, ins: Instruction, row: int, lane: int) -> None:
     operation.enter(lane)
     operation.take_a(ctx, a_operand, row, lane, a_in_tmem)
     operation.take_b(ctx, b_operand, row, lane)
-    ctx.launch.engine.issue(AsyncOperation(ins.opcode, operation.complete, queue=queue_key(ctx), line=ins.line))
+    ctx.launch.engine.issue(
+        AsyncOperation(ins.opcode, operation.complete, queue=queue_key(ctx), line=ins.line, holder=ctx.cta.cluster)
+    )
 
 
 def _kept_lanes(ctx: Context, mask: Vector, row: int, lane: int) -> list[NDArray[np.bool_]] | None:

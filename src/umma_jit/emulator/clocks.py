@@ -11,7 +11,8 @@ proxy clock to the order clock, so it counts on the writer's side before the syn
 the reader's side after it.
 
 Clocks are warp-granular: what one lane acquires counts for its whole warp. That can hide a race between
-lanes; it never invents one.
+lanes; it never invents one. Releases are finer: a lane hands over what other lanes of its warp did only if the
+warp has synchronised since.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ COPY_SLOTS = 96
 """Copies in flight that are told apart; beyond it, waiting for one also orders an older one."""
 
 Clock = NDArray[np.int32]
+ALL_LANES = 0xFFFFFFFF
+_REMEMBERED = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +88,8 @@ class Clocks:
         # Epochs start at 1 so that 0 in a shadow means "never accessed".
         np.fill_diagonal(self.order, 1)
         self._next_slot = 0
+        # Since each warp last synchronised: (lanes, epoch) of its accesses, one for each change of lanes.
+        self._accesses: list[list[tuple[int, int]]] = [[] for _ in range(per_kind)]
         self.generic = np.arange(self.agents) < per_kind
         """bool (agents,): agents that write shared memory through the generic proxy."""
 
@@ -157,11 +162,47 @@ class Clocks:
         self.order[issuer, issuer] += 1
         return Flight(slot, epoch, Token(self.order[slot].copy(), self.proxy[slot].copy()))
 
-    def release(self, agent: int) -> Token:
-        """Hand over everything that `agent` did so far; what it does next is not covered."""
+    def release(self, agent: int, lanes: int = ALL_LANES) -> Token:
+        """Hand over everything that `agent` did so far; what it does next is not covered.
+
+        If only some `lanes` of a warp release, what other lanes did since the warp last synchronised is not handed
+        over, unless an access by none but the releasing lanes came after it: epochs are in sequence.
+        """
         token = Token(self.order[agent].copy(), self.proxy[agent].copy())
+        if lanes != ALL_LANES:
+            epoch = self._handed_over(agent, lanes)
+            if epoch is not None:
+                token.order[agent] = epoch
+                token.proxy[agent] = min(token.proxy[agent], epoch)
         self.order[agent, agent] += 1
         return token
+
+    def _handed_over(self, agent: int, lanes: int) -> int | None:
+        """The last epoch that `lanes` can hand over; None if that is all."""
+        accesses = self._accesses[agent]
+        following = None
+        for mask, epoch in reversed(accesses):
+            if not mask & ~lanes:
+                return None if following is None else following - 1
+            following = epoch
+        return None if following is None else following - 1
+
+    def touch(self, first: int, lanes: NDArray[np.bool_] | None, warps: int) -> None:
+        """Note that lanes, bool (warps, 32) or None for all, of the warps from agent `first` on access memory."""
+        if lanes is None:
+            masks = [ALL_LANES] * warps
+        else:
+            masks = np.packbits(lanes, axis=1, bitorder="little").view("<u4")[:, 0].tolist()
+        for agent, mask in enumerate(masks, first):
+            accesses = self._accesses[agent]
+            if mask and not (accesses and accesses[-1][0] == mask):
+                self.order[agent, agent] += 1
+                accesses.append((mask, int(self.order[agent, agent])))
+                del accesses[:-_REMEMBERED]
+
+    def sync_warp(self, agent: int) -> None:
+        """All lanes of a warp synchronise: each is ordered after what the others did."""
+        self._accesses[agent].clear()
 
     def acquire(self, agent: int, token: Token | None) -> None:
         """Take over what `token` covers."""

@@ -269,6 +269,7 @@ class SharedMemory:
         if self.barriers and self._barrier_words[words].any():
             self._check_barrier_overlap(ctx, words, mask, writes)
         shadow, clocks = self.shadow, self.clocks
+        clocks.touch(clocks.warp(ctx.cta.rank, ctx.w0), mask, words.shape[0])
         if strong:
             if writes:  # nothing can be said about it later
                 touched = words if mask is None else words[mask]

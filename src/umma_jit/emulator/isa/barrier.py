@@ -127,6 +127,7 @@ def bar(ctx: Context, ins: Instruction) -> Result:
                 "use one thread count for all who take part in a phase",
             )
         warp = ctx.w0 + row
+        clocks.sync_warp(clocks.warp(ctx.cta.rank, warp))
         if waits:
             barrier.waiting[warp] = barrier.generation
         if vote is not None:

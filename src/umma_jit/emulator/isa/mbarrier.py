@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from umma_jit.emulator.clocks import ALL_LANES
 from umma_jit.emulator.isa._machine import (
     Site,
     active_lanes,
@@ -120,7 +121,7 @@ def _arrive(ctx: Context, ins: Instruction, *, drop: bool) -> None:
     expects, complete = ins.has("expect_tx"), not ins.has("noComplete")
     clocks = clocks_of(ctx)
     tokens: dict[int, Token] = {
-        row: clocks.release(clocks.warp(ctx.cta.rank, ctx.w0 + row)) for row in active_rows(ctx)
+        row: clocks.release(clocks.warp(ctx.cta.rank, ctx.w0 + row), _lanes(ctx, row)) for row in active_rows(ctx)
     }
     plain = states is None and len(rest) == 1 and not drop and not expects
     if plain and _arrive_together(ctx, ins, addresses, tokens):
@@ -143,6 +144,13 @@ def _arrive(ctx: Context, ins: Instruction, *, drop: bool) -> None:
             site.fault(misuse)
     if states is not None and destination is not None:
         ctx.set_u64(destination, states)
+
+
+def _lanes(ctx: Context, row: int) -> int:
+    """The active lanes of a warp as a mask."""
+    if ctx.full:
+        return ALL_LANES
+    return int(np.packbits(ctx.mask[row], bitorder="little").view("<u4")[0])
 
 
 def _arrive_together(ctx: Context, ins: Instruction, addresses: np.ndarray, tokens: dict[int, Token]) -> bool:

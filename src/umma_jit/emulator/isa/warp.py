@@ -195,7 +195,10 @@ def redux(ctx: Context, ins: Instruction) -> None:
 
 @handler("bar.warp", inline=True)
 def bar_warp(ctx: Context, ins: Instruction) -> None:
-    """``bar.warp.sync membermask``: the lanes are converged here already; checks that they are."""
+    """``bar.warp.sync membermask``: the lanes are converged here already; checks that they are, and orders them."""
+    clocks = ctx.cta.shared.clocks
+    for row in np.flatnonzero(ctx.mask.all(axis=1)).tolist():
+        clocks.sync_warp(clocks.warp(ctx.cta.rank, ctx.w0 + row))
     operand = ins.operands[0]
     if ctx.full and isinstance(operand, Immediate) and operand.bits & 0xFFFFFFFF == 0xFFFFFFFF:
         return

@@ -140,3 +140,36 @@ def test_half_a_thousand_by_half_a_thousand_in_five_seconds() -> None:
     start = time.process_time()
     attention(inputs.q, inputs.k, inputs.v)
     assert time.process_time() - start <= 5
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size", "scale"), [("float16", 1e3, None), ("bfloat16", 1e18, None), ("float16", 1.0, 1e5)]
+)
+def test_scores_far_beyond_any_softmax(dtype: str, size: float, scale: float | None) -> None:
+    """One key takes all the weight of a row; the log-sum-exp is right to float32's precision."""
+    inputs = make_inputs(seqlen_q=130, seqlen_k=300, head_dim=64, dtype=dtype, seed=9)
+    q, k = (x * np.asarray(size, x.dtype) for x in (inputs.q, inputs.k))
+    out, lse = attention(q, k, inputs.v, softmax_scale=scale, return_lse=True)
+    expected, expected_lse = reference.attention(q, k, inputs.v, softmax_scale=scale)
+    # Two scores that float32 cannot tell apart are both right.
+    assert cosine(out, expected) >= 0.999
+    assert np.abs(lse / expected_lse - 1).max() <= 1e-6
+
+
+def test_a_row_whose_scores_are_all_minus_infinity_is_as_one_without_keys() -> None:
+    inputs = make_inputs(seqlen_q=3, seqlen_k=5, head_dim=64, dtype="float16")
+    k = np.full_like(inputs.k, -np.inf)
+    out, lse = attention(np.ones_like(inputs.q), k, inputs.v, return_lse=True)
+    expected, expected_lse = reference.attention(np.ones_like(inputs.q), k, inputs.v)
+    assert np.array_equal(out, expected)
+    assert np.array_equal(lse, expected_lse)
+    assert not out.any()
+    assert np.isneginf(lse).all()
+
+
+def test_a_blank_row_is_zero_whatever_is_in_v() -> None:
+    inputs = make_inputs(seqlen_q=300, seqlen_k=10, head_dim=128)
+    inputs.v[0, 3] = np.nan
+    out, lse = attention(inputs.q, inputs.k, inputs.v, causal=True, return_lse=True)
+    assert not out[:, :290].astype(np.float32).any()
+    assert np.isneginf(lse[..., :290]).all()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
@@ -67,6 +68,18 @@ def test_an_error_shows_the_log_and_the_line_with_its_neighbours():
     assert "      4 |     __syncthreads();" in message
     assert "sm_100a" in message
     assert caught.value.source == text
+
+
+def test_an_error_in_a_header_names_the_header_and_shows_its_line(monkeypatch, tmp_path):
+    (tmp_path / "h.cuh").write_text("int fine;\nint broken = nonsense;\n")
+    monkeypatch.setattr(_compile, "templates_directory", lambda: tmp_path)
+    text = '#line 1 "h.cuh"\n' + (tmp_path / "h.cuh").read_text()
+    with pytest.raises(CompileError) as caught:
+        compile_images(source(text), ["ptx"])
+    message = str(caught.value)
+    assert "h.cuh(2): error" in message
+    assert "h.cuh:\n" in message
+    assert re.search(r">\s+2 \| int broken = nonsense;", message)
 
 
 def test_an_error_of_ptxas_shows_the_line_of_ptx():

@@ -77,7 +77,12 @@ def test_control_lines_leave_no_trace(templates):
 def test_a_raw_header_arrives_byte_for_byte(templates):
     header = "int a[2][2] = {{0, 1}, {2, 3}};  // {% raw %} {{ cfg.nothing }} {# #}\n//% if\n"
     (templates / "h.cuh").write_text(header)
-    assert render(templates, '{{ raw("h.cuh") }}') == header
+    lines = render(templates, 'int before;\n{{ raw("h.cuh") }}\nint after;').splitlines(keepends=True)
+    assert "".join(lines[2:4]) == header
+    # what the compiler says of it names the header, and what follows has its line of the rendered source again
+    assert lines[1] == '#line 1 "h.cuh"\n'
+    assert lines[4] == '#line 6 "kernel.cu"\n'
+    assert lines[5] == "int after;"
 
 
 @pytest.mark.parametrize("path", ["missing.cuh", "../secret", "/etc/hostname"])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._arch import parse_arch
 from ._image import ImageKind, KernelImage, ResourceUsage
-from ._source import KernelSource, numbered_excerpt
+from ._source import KernelSource, numbered_excerpt, templates_directory
 from .errors import CompileError, CompilerNotFoundError
 
 if TYPE_CHECKING:
@@ -167,8 +167,8 @@ def _get(size_of: Any, get: Any, program: Any) -> bytes:
 
 def _excerpts(source: KernelSource, log: str) -> str:
     """Return the lines that the log's errors point at, of the CUDA source or of the PTX that ptxas read."""
-    lines = [int(match["line"]) for match in _SOURCE_LINE.finditer(log) if match["file"] == source.file_name]
-    parts = [source.excerpt(line) for line in dict.fromkeys(lines[:5])]
+    places = dict.fromkeys((match["file"], int(match["line"])) for match in _SOURCE_LINE.finditer(log))
+    parts = [excerpt for file, line in list(places)[:5] if (excerpt := _excerpt(source, file, line))]
     ptx_lines = list(dict.fromkeys(int(number) for number in _PTX_LINE.findall(log)))[:5]
     if ptx_lines:
         try:
@@ -178,6 +178,16 @@ def _excerpts(source: KernelSource, log: str) -> str:
         text = payloads["ptx"].decode("utf-8")
         parts.append("\n\n".join(["the PTX that ptxas refused:", *(numbered_excerpt(text, n) for n in ptx_lines)]))
     return "\n\n".join(parts)
+
+
+def _excerpt(source: KernelSource, file: str, line: int) -> str:
+    """Return the lines around one of the rendered source, or of a template header that it names; else nothing."""
+    if file == source.file_name:
+        return source.excerpt(line)
+    header = templates_directory() / file
+    if not header.is_file():
+        return ""
+    return f"{file}:\n{numbered_excerpt(header.read_text(encoding='utf-8'), line)}"
 
 
 def _warnings(log: str) -> str:

@@ -79,6 +79,10 @@ class KernelSource:
         return numbered_excerpt(self.text, line, context)
 
 
+_BACK = "#line"
+"""Where an inserted header ends, until :func:`render` knows the line."""
+
+
 def numbered_excerpt(text: str, line: int, context: int = 3) -> str:
     """Return the numbered lines of `text` around `line` (counted from 1), which is marked with ``>``."""
     lines = text.splitlines()
@@ -126,8 +130,17 @@ def render(config: KernelConfig, arch: str) -> KernelSource:
         The template is missing, is no valid template, or asks for something that the config does not have.
     """
     parse_arch(arch)
-    text = render_text(config.template, config)
+    text = _number_lines(render_text(config.template, config), f"{config.entry}.cu")
     return KernelSource(text=text, entry=config.entry, arch=arch, options=compile_options())
+
+
+def _number_lines(text: str, file_name: str) -> str:
+    """Complete the ``#line`` directives: what follows an inserted header counts as lines of the rendered source."""
+    lines = text.split("\n")
+    for number, line in enumerate(lines, 1):
+        if line == _BACK:
+            lines[number - 1] = f'#line {number + 1} "{file_name}"'
+    return "\n".join(lines)
 
 
 def compile_options() -> tuple[str, ...]:
@@ -184,14 +197,18 @@ def _environment(root: Path) -> jinja2.Environment:
 
 
 def _raw(root: Path, path: str) -> str:
-    """Return a file's text as it is; the global ``raw`` of the templates."""
+    """Return a file's text as it is; the global ``raw`` of the templates.
+
+    It stands between ``#line`` directives, so that the compiler's messages and line information name the file itself.
+    """
     relative = PurePosixPath(path)
     if relative.is_absolute() or ".." in relative.parts:
         raise TypeError(f"raw({path!r}): expected a path below templates/")
     try:
-        return (root / relative).read_text(encoding="utf-8")
+        text = (root / relative).read_text(encoding="utf-8")
     except OSError as error:
         raise TypeError(f"raw({path!r}): {error.strerror or error}") from error
+    return f'#line 1 "{path}"\n{text}{_BACK}'
 
 
 def _finalize(value: Any) -> Any:

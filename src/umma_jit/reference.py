@@ -53,7 +53,10 @@ def attention(
     Notes
     -----
     A NaN or infinity in a query stays in its row. One in a key or value reaches every row that sees it, as IEEE
-    arithmetic has it: a score of +inf makes its row NaN (inf - inf), one of -inf is a weight of zero.
+    arithmetic has it: a score of +inf makes its row NaN (inf - inf), one of -inf is a weight of zero, and a row whose
+    scores are all -inf is as one that sees no key. A key that is hidden has no effect at all here; the kernels hide it
+    by a weight of zero, so that a NaN or infinity in a hidden row of *v* reaches the rows that see others of its 128
+    keys.
     """
     q64, k64, v64 = (np.asarray(array).astype(np.float64) for array in (q, k, v))
     batch_size, seqlen_q, num_heads, head_dim = q64.shape
@@ -90,7 +93,10 @@ def _head(
         # A hidden key's score is replaced, never added to, so that its NaN is gone.
         scores = np.where(seen, (q @ k.T) * scale, -np.inf)
         peak = scores.max(axis=1, keepdims=True, initial=-np.inf)
-        # All seen scores -inf: exp(-inf - -inf) is NaN, as in the kernels' definition softmax = exp(s - max) / sum.
+        # A row whose every score is -inf has nothing to weigh, as one that sees no key.
+        some &= ~np.isneginf(peak[:, 0])
+        if not some.any():
+            return out, lse
         weights = np.where(seen, np.exp(scores - np.where(some[:, None], peak, 0.0)), 0.0)
         total = weights.sum(axis=1, keepdims=True)
         out[some] = (_weighted_sum(weights, v, seen) / np.where(some[:, None], total, 1.0))[some]

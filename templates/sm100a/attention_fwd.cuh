@@ -329,7 +329,7 @@ DEVICE void run_softmax(const Work& work, const Arguments& arguments, u32 tile, 
             ptx::store_shared(work.shared + kStatsOffset + (message.index * kTileRows + tile_row) * 4, factor);
             arrive_warp(work.shared + kStatsFull + 8 * (message.index * 4 + warp));
         }
-        const float bias = exponent_bias(state, arguments.scale_log2);
+        const float bias = exponent_bias(state, s);
 #pragma unroll
         for (int c = 0; c < kTileKeys; c += kChunk) {
             if (c == 0 || c + kChunk == kTileKeys) {
@@ -358,11 +358,8 @@ DEVICE void run_softmax(const Work& work, const Arguments& arguments, u32 tile, 
         arrive_warp(work.shared + kStatsFull + 8 * (message.index * 4 + warp));
     }
     if (arguments.lse != nullptr && row < arguments.seqlen_q) {
-        constexpr float kLn2 = 0.693147180559945309f;
         const i64 head = static_cast<i64>(work.batch) * gridDim.y + work.head;
-        // a row that sees no key has max = -inf and sum = 0; the sum of any other is at least 2^-kRescaleSlack
-        arguments.lse[head * arguments.seqlen_q + row] =
-            state.sum == 0.0f ? -infinity() : (state.max * arguments.scale_log2 + log2_approx(state.sum)) * kLn2;
+        arguments.lse[head * arguments.seqlen_q + row] = log_sum_exp(state);
     }
 }
 

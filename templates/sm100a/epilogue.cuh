@@ -19,13 +19,13 @@ DEVICE void rescale_output(u32 o_tmem, float factor) {
     tcgen05::wait_store();
 }
 
-// 32 columns of O times `factor`.
+// 32 columns of O times `factor`; zeros if that is 0, whatever a NaN or infinity in V made of O.
 DEVICE void load_output(float (&o)[32], u32 o_tmem, float factor) {
     tcgen05::load_columns(o, o_tmem);
     tcgen05::wait_load();
 #pragma unroll
     for (int i = 0; i < 32; ++i) {
-        o[i] *= factor;
+        o[i] = factor == 0.0f ? 0.0f : o[i] * factor;
     }
 }
 

@@ -2,9 +2,17 @@
 constexpr int kTileKeys = 128;
 constexpr int kChunk = 32;  // columns per TMEM access
 
+// Past this, the rounding of max * scale_log2 would show in the probabilities.
+constexpr float kLargeBias = 8192.0f;
+
 struct RowState {
     float max = -infinity();  // of the unscaled scores; a stale maximum is kept while it is near enough
-    float sum = 0.0f;         // of exp2((score - max) * scale_log2)
+    float bias = infinity();  // -max * scale_log2 as rounded: what the exponents really are relative to
+    float sum = 0.0f;         // of exp2(score * scale_log2 + bias)
+
+    DEVICE bool large() const {
+        return fabsf(bias) > kLargeBias && max != -infinity();
+    }
 };
 
 // Reads S[row, 0..127] from TMEM.
@@ -48,18 +56,34 @@ DEVICE float update_max(RowState& row, float tile_max, float scale_log2) {
     if ((tile_max - previous) * scale_log2 <= static_cast<float>(kSlack)) {
         return 1.0f;
     }
+    if (tile_max == -infinity()) {
+        return 1.0f;  // no key yet
+    }
+    const float previous_bias = row.bias;
     row.max = tile_max;
-    // previous = -inf (no key yet): 0, or NaN if the row is NaN, which then stays so
-    const float factor = tile_max == -infinity() ? 1.0f : exp2_approx((previous - tile_max) * scale_log2);
+    row.bias = fmaf(tile_max, -scale_log2, tile_max * 0.0f);  // NaN for NaN and for +inf, as exp(inf - inf) is
+    // From one rounded bias to the other, so that no rounding comes between tiles. First tile: exp2(-inf) = 0.
+    const float factor = exp2_approx(row.large() ? (previous - tile_max) * scale_log2 : row.bias - previous_bias);
     row.sum *= factor;
     return factor;
 }
 
-// The addend of the exponent's FMA: -max * scale_log2; 0 for a row without keys, NaN for one with NaN or +inf, as
-// exp(inf - inf) is.
-DEVICE float exponent_bias(const RowState& row, float scale_log2) {
-    const float max = row.max == -infinity() ? 0.0f : row.max;
-    return fmaf(max, -scale_log2, max * 0.0f);
+// The addend of the exponent's FMA. Where it is large the maximum is subtracted from the scores first, exactly.
+DEVICE float exponent_bias(const RowState& row, float (&s)[kTileKeys]) {
+    if (ptx::any_lane(row.large())) {
+        const float shift = row.large() ? row.max : 0.0f;
+#pragma unroll
+        for (int c = 0; c < kTileKeys; ++c) {
+            s[c] -= shift;
+        }
+    }
+    return row.max == -infinity() || row.large() ? 0.0f : row.bias;
+}
+
+// The log-sum-exp; a row that sees no key has sum = 0, the sum of any other is at least 2^-kSlack.
+DEVICE float log_sum_exp(const RowState& row) {
+    constexpr float kLn2 = 0.693147180559945309f;
+    return row.sum == 0.0f ? -infinity() : (log2_approx(row.sum) - row.bias) * kLn2;
 }
 
 // s := exp2(s * scale_log2 + bias) for one chunk, pair by pair; the last kOnFma of the 16 pairs on the FMA pipe.

@@ -32,9 +32,9 @@ DTYPES = ("bfloat16", "float16")
 MAX_GRID_YZ = 65_535
 """Limit of the grid's second and third extents (CUDA programming guide, compute capabilities)."""
 
-MOST_STATIC_KV_TILES = 2
-"""Up to this many key tiles the loops are laid out. Each tile laid out is code compiled again: two keep a cold compile
-within that of the running loop times 1.3."""
+MOST_STATIC_KV_TILES = {64: 2, 128: 1, 256: 1}
+"""By head_dim: up to this many key tiles the loops are laid out. Each tile laid out is code compiled again, which has to
+stay within what a cold compile may take."""
 
 RESCALE_SLACK = 8
 """P may reach 2^8 before O is rescaled: exact in float32 sums, and far from the 65504 of float16."""
@@ -83,14 +83,14 @@ class Sm100aBackend:
             problem.dtype,
             problem.out_dtype,
             causal=problem.causal,
-            kv_tiles=_static_kv_tiles(problem.seqlen_k, causal=problem.causal),
+            kv_tiles=_static_kv_tiles(problem.head_dim, problem.seqlen_k, causal=problem.causal),
         )
 
     def configs(self) -> Iterator[AttentionFwdConfig]:
         """Every configuration that :meth:`choose_config` can return."""
         for head_dim, dtype, causal in itertools.product(HEAD_DIMS, DTYPES, (False, True)):
             for out_dtype in (dtype, "float32"):
-                for kv_tiles in range(_most_static_kv_tiles(causal=causal) + 1):
+                for kv_tiles in range(_most_static_kv_tiles(head_dim, causal=causal) + 1):
                     yield self._config(head_dim, dtype, out_dtype, causal=causal, kv_tiles=kv_tiles)
 
     def _config(self, head_dim: int, dtype: str, out_dtype: str, *, causal: bool, kv_tiles: int) -> AttentionFwdConfig:
@@ -168,15 +168,15 @@ class Sm100aBackend:
         return 6 if head_dim == 128 and not causal else 4
 
 
-def _most_static_kv_tiles(*, causal: bool) -> int:
+def _most_static_kv_tiles(head_dim: int, *, causal: bool) -> int:
     # Under a causal mask query tiles see different numbers of key tiles, unless there is only one.
-    return 1 if causal else MOST_STATIC_KV_TILES
+    return 1 if causal else MOST_STATIC_KV_TILES[head_dim]
 
 
-def _static_kv_tiles(seqlen_k: int, *, causal: bool) -> int:
+def _static_kv_tiles(head_dim: int, seqlen_k: int, *, causal: bool) -> int:
     """The number of key tiles if the loops are to be laid out for it, else 0."""
     tiles = -(-seqlen_k // TILE_KEYS)
-    return tiles if tiles <= _most_static_kv_tiles(causal=causal) else 0
+    return tiles if tiles <= _most_static_kv_tiles(head_dim, causal=causal) else 0
 
 
 def _stages(head_dim: int, q_tiles: int, kv_tiles: int) -> int:

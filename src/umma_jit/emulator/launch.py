@@ -135,6 +135,7 @@ class Launch:
         seed: int,
         strict: bool,
         double: bool,
+        issue_order: bool,
         spare_registers: list[RegisterFile],
     ) -> None:
         self.program = program
@@ -149,6 +150,7 @@ class Launch:
         self.schedule = schedule
         self.seed = seed
         self.strict = strict
+        self.issue_order = issue_order
         self.rng = Random(seed)  # noqa: S311 - reproducible on purpose
         self.engine = AsyncEngine(schedule, double=double)
         self.report = Report()

@@ -71,6 +71,7 @@ class Kernel:
         seed: int = 0,
         strict: bool = False,
         double: bool = False,
+        issue_order: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> Report:
         """Run the kernel to its end.
@@ -94,6 +95,9 @@ class Kernel:
             Raise on warnings and hazards too.
         double
             Accumulate matrix products in float64 within an instruction.
+        issue_order
+            Warn where an MMA overwrites what an earlier one of the same thread reads, with another accumulator: the ISA
+            promises their order for one accumulator only, production kernels rely on it.
         progress
             Called with (CTAs that have ended, CTAs in all).
 
@@ -129,6 +133,7 @@ class Kernel:
             seed=seed,
             strict=strict,
             double=double,
+            issue_order=issue_order,
             spare_registers=self._spare_registers,
         )
         report = launch.run(progress)

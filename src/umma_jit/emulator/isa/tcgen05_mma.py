@@ -220,7 +220,7 @@ class _Operation:
             conflict = shadow.unordered_read(where, order) or shadow.unordered_write(where, order, last=own_store)
             if conflict is not None:
                 report_conflict(site, conflict, "D of the MMA overwrites", "tmem.race")
-            elif known < epoch and site.launch.strict:
+            elif known < epoch and site.launch.issue_order:
                 # Production kernels count on it (next scores over the probabilities just read), and they run.
                 behind = (shadow.read_agent[where] == self.agent) & (shadow.read_epoch[where] > known)
                 if behind.any():

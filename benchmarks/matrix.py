@@ -1,6 +1,6 @@
 """Run the whole matrix of problems on the emulated device, under every schedule, against float64.
 
-    python benchmarks/matrix.py [--sample N] [--random 20] [--workers 2] [--out docs/accuracy.md]
+    [UMMA_JIT_ARCH=sm_103a] python benchmarks/matrix.py [--sample N] [--random 20] [--workers 2] [--out docs/accuracy.md]
 
 Evidence of the kind "emulated". A case passes if the relative error of O and the absolute error of its log-sum-exp are
 within the limits, every schedule gives the same bits, and the emulator reports no finding. Inputs are fresh for each
@@ -30,12 +30,12 @@ import umma_jit
 from umma_jit._arrays import view
 from umma_jit._attention import prepare
 from umma_jit._compile import compiler_identity
+from umma_jit._settings import settings
 from umma_jit.errors import EmulationError
 from umma_jit.reference import attention as reference_attention
 from umma_jit.runtime.emulated import EmulatedRuntime
 from umma_jit.testing import cosine, make_inputs, poisoned, relative_error
 
-ARCH = "sm_100a"
 HEAD_DIMS = (64, 128, 256)
 DTYPES = ("bfloat16", "float16")
 SEQLENS = (1, 17, 127, 128, 129, 300)
@@ -82,11 +82,13 @@ def schedules(random_count: int) -> list[tuple[str, int]]:
 
 def run_case(case: Case, random_count: int = RANDOM_SCHEDULES) -> Outcome:
     """Run one case under all schedules."""
+    several = 2 if case.gqa_ratio == 1 else 1  # heads and batch entries are walked too, where it is cheap
     inputs = make_inputs(
+        batch_size=several,
         seqlen_q=case.seqlen_q,
         seqlen_k=case.seqlen_k,
-        num_heads=case.gqa_ratio,
-        num_heads_kv=1,
+        num_heads=case.gqa_ratio * several,
+        num_heads_kv=several,
         head_dim=case.head_dim,
         dtype=case.dtype,
         seed=case.seed,
@@ -100,7 +102,7 @@ def run_case(case: Case, random_count: int = RANDOM_SCHEDULES) -> Outcome:
         out = poisoned(call.out_layout.shape, case.dtype)
         lse = poisoned(call.lse_layout.shape, "float32")
         views = {name: view(array, name) for name, array in {**arrays, "out": out, "lse": lse}.items()}
-        device = EmulatedRuntime(ARCH, schedule=schedule, seed=seed, progress=False)
+        device = EmulatedRuntime(call.image.arch, schedule=schedule, seed=seed, progress=False)
         try:
             device.launch(call.kernel, call.plan, views)
         except EmulationError as error:
@@ -178,7 +180,7 @@ def main() -> int:
             if len(outcomes) % 50 == 0:
                 print(f"{len(outcomes)} of {len(cases)}, {time.monotonic() - start:.0f} s", flush=True)
     described = (
-        f"{len(outcomes)} cases × {len(schedules(arguments.random))} schedules, {failed} failed; emulated {ARCH}, "
+        f"{len(outcomes)} cases × {len(schedules(arguments.random))} schedules, {failed} failed; emulated {settings().arch}, "
         f"umma-jit {umma_jit.__version__}, NVRTC {compiler_identity()}, NumPy {np.__version__}, "
         f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%d}; {time.monotonic() - start:.0f} s on "
         f"{arguments.workers} processes."

@@ -1,6 +1,6 @@
 """Run the whole matrix of problems on the emulated device, under every schedule, against float64.
 
-    [UMMA_JIT_ARCH=sm_103a] python benchmarks/matrix.py [--sample N] [--random 20] [--workers 2] [--out docs/accuracy.md]
+    python benchmarks/matrix.py [--sample N] [--random 20] [--workers 2] [--out docs/accuracy.md]
 
 Evidence of the kind "emulated". A case passes if the relative error of O and the absolute error of its log-sum-exp are
 within the limits, every schedule gives the same bits, and the emulator reports no finding. Inputs are fresh for each
@@ -180,8 +180,8 @@ def main() -> int:
             if len(outcomes) % 50 == 0:
                 print(f"{len(outcomes)} of {len(cases)}, {time.monotonic() - start:.0f} s", flush=True)
     described = (
-        f"{len(outcomes)} cases × {len(schedules(arguments.random))} schedules, {failed} failed; emulated {settings().arch}, "
-        f"umma-jit {umma_jit.__version__}, NVRTC {compiler_identity()}, NumPy {np.__version__}, "
+        f"{len(outcomes)} cases × {len(schedules(arguments.random))} schedules, {failed} failed; emulated "
+        f"{settings().arch}, umma-jit {umma_jit.__version__}, NVRTC {compiler_identity()}, NumPy {np.__version__}, "
         f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%d}; {time.monotonic() - start:.0f} s on "
         f"{arguments.workers} processes."
     )

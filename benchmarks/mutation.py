@@ -352,8 +352,8 @@ def main() -> int:
     print("\n".join(["", described, "", *lines]))
     if arguments.out:
         Path(arguments.out).write_text(
-            "# Mutants\n\nEvery synchronising instruction of the kernels, removed or weakened, one at a time, and whether "
-            "the emulated device tells. Printed by `python benchmarks/mutation.py`.\n\n"
+            "# Mutants\n\nEvery synchronising instruction of the kernels, removed or weakened, one at a time, and "
+            "whether the emulated device tells. Printed by `python benchmarks/mutation.py`.\n\n"
             + "\n".join([described, "", *lines, ""]),
             encoding="utf-8",
         )

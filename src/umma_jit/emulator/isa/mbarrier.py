@@ -183,18 +183,20 @@ def test_wait(ctx: Context, ins: Instruction) -> Result:
 
 
 @handler("mbarrier.try_wait")
-def try_wait(ctx: Context, ins: Instruction) -> Wait | None:
+def try_wait(ctx: Context, ins: Instruction) -> Result:
     """``mbarrier.try_wait{.parity}...b64 p, [addr], state|parity {, timeHint}``.
 
     Suspends until the phase completes. The time limit, which the ISA leaves open, is modelled as: when nothing
     else in the launch can move, the thread is woken with False; under the schedule ``random`` it may be at once.
     """
     complete, checks = _look(ctx, ins)
-    if not complete[ctx.mask].all() and not ctx.timed_out and not ctx.launch.times_out():
+    waits = not complete[ctx.mask].all()
+    gives_up = waits and not ctx.timed_out and ctx.launch.times_out()
+    if waits and not ctx.timed_out and not gives_up:
         return Wait(lambda: all(check() for check in checks), _describe(ctx, ins))
     _acquire(ctx, ins, complete)
     ctx.set_pred(ins.operands[0], complete)
-    return None
+    return YIELD if gives_up else None
 
 
 def _look(ctx: Context, ins: Instruction) -> tuple[np.ndarray, list[Callable[[], bool]]]:

@@ -33,7 +33,7 @@ MAX_GRID_YZ = 65_535
 """Limit of the grid's second and third extents (CUDA programming guide, compute capabilities)."""
 
 MOST_STATIC_KV_TILES = {64: 2, 128: 1, 256: 1}
-"""By head_dim: up to this many key tiles the loops are laid out. Each tile laid out is code compiled again, which has to
+"""By head_dim: up to this many key tiles the loops are laid out. Each tile laid out is code compiled again, which must
 stay within what a cold compile may take."""
 
 RESCALE_SLACK = 8

@@ -51,7 +51,7 @@ class Cta:
         Threads it began with.
     live
         int (warps,): threads of each warp that have not exited.
-    registers, local, shared, tmem, barriers
+    registers, carry, local, shared, tmem, barriers
         Its storage.
     """
 
@@ -66,6 +66,7 @@ class Cta:
         self.tmem = TensorMemory()
         self.registers: RegisterFile = launch.take_registers()
         self.local = LocalMemory(launch.warps, launch.layout.local_bytes)
+        self.carry: NDArray[np.bool_] = np.zeros((launch.warps, 32), bool)
         self.barriers = [NamedBarrier() for _ in range(BARRIERS)]
         threads = np.arange(launch.warps * 32).reshape(-1, 32)
         self.live: NDArray[np.int64] = (threads < self.num_threads).sum(axis=1)

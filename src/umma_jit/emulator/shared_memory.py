@@ -190,7 +190,7 @@ class SharedMemory:
         nbytes = values.shape[-1]
         for memory, offsets, part in self._split(ctx, addresses, nbytes, mask, "store"):
             words = memory._words_of(offsets, nbytes)
-            memory._generic_access(ctx, words, part, writes=True, strong=strong or nbytes < 4)
+            memory._generic_access(ctx, words, part, writes=True, strong=strong or nbytes < 4, values=values)
             data = np.ascontiguousarray(values).view(_WORDS[nbytes])[..., 0]
             view = memory._views[nbytes]
             if part is None:
@@ -264,8 +264,9 @@ class SharedMemory:
         *,
         writes: bool,
         strong: bool,
+        values: NDArray[np.uint8] | None = None,
     ) -> None:
-        """Race checks and marks of a load or store by whole warps."""
+        """Race checks and marks of a load, or of a store of `values`, by whole warps."""
         if self.barriers and self._barrier_words[words].any():
             self._check_barrier_overlap(ctx, words, mask, writes)
         shadow, clocks = self.shadow, self.clocks
@@ -279,9 +280,9 @@ class SharedMemory:
         rows = np.arange(words.shape[0])[:, None, None]
         order = clocks.order[agents]
         active = None if mask is None else mask[..., None]
-        self._check_order(ctx, words, active, order, rows, "write", writes)
+        self._check_order(ctx, words, active, order, rows, "write", values)
         if writes:
-            self._check_order(ctx, words, active, order, rows, "read", writes)
+            self._check_order(ctx, words, active, order, rows, "read", values)
         epochs = clocks.order[agents, agents]
         line = ctx.ins.line
         if mask is None:
@@ -309,7 +310,7 @@ class SharedMemory:
         order: NDArray[np.int32],
         rows: NDArray[np.intp],
         kind: str,
-        writes: bool,
+        values: NDArray[np.uint8] | None,
     ) -> None:
         shadow = self.shadow
         agents, epochs, lines = (
@@ -325,8 +326,18 @@ class SharedMemory:
         granule = int(words[bad][0])
         conflict = Conflict(granule, int(agents[granule]), int(epochs[granule]), int(lines[granule]), kind)
         # Two warps may store the same value to one word on purpose; that order does not matter then.
-        benign = writes and kind == "write" and self.clocks.generic[conflict.agent]
-        self._report_race(ctx, conflict, "store to" if writes else "load of", "warning" if benign else "error")
+        stored = values is not None and kind == "write" and self.clocks.generic[conflict.agent]
+        benign = stored and self._holds_already(words, bad, values)
+        what = "load of" if values is None else "store to"
+        self._report_race(ctx, conflict, what, "warning" if benign else "error")
+
+    def _holds_already(
+        self, words: NDArray[np.int64], bad: NDArray[np.bool_], values: NDArray[np.uint8] | None
+    ) -> bool:
+        """Whether the words of a store that race hold what it stores."""
+        assert values is not None
+        new = np.ascontiguousarray(values).view(np.uint32)
+        return bool((self._views[4][words] == new)[bad].all())
 
     def _check_barrier_overlap(
         self, ctx: Context, words: NDArray[np.int64], mask: NDArray[np.bool_] | None, writes: bool

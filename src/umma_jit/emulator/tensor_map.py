@@ -48,10 +48,10 @@ from umma_jit.emulator.swizzle import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["TENSOR_MAP_BYTES", "Box", "TensorMap", "TensorMapError"]
+__all__ = ["MAGIC", "TENSOR_MAP_BYTES", "Box", "TensorMap", "TensorMapError"]
 
 TENSOR_MAP_BYTES = 128
-_MAGIC = b"UMMATMP1"
+MAGIC = b"UMMATMP1"
 _LAYOUT = struct.Struct("<8sQBBBBBBH5IIQQQQ5H5B33x")
 
 _DTYPES: dict[str, tuple[int, int]] = {  # name: (driver code, bytes)
@@ -175,7 +175,7 @@ class TensorMap:
         pad = 5 - self.rank
         steps = self.element_strides or ()
         return _LAYOUT.pack(
-            _MAGIC,
+            MAGIC,
             self.address,
             _DTYPES[self.dtype][0],
             self.rank,
@@ -266,7 +266,7 @@ class TensorMap:
 
 @lru_cache(maxsize=256)
 def _decode(raw: bytes) -> TensorMap:
-    if len(raw) != TENSOR_MAP_BYTES or not raw.startswith(_MAGIC):
+    if len(raw) != TENSOR_MAP_BYTES or not raw.startswith(MAGIC):
         raise TensorMapError(
             "these 128 bytes are not a tensor map of this emulator: pass a TensorMap as the kernel parameter, or "
             "TensorMap.encode() inside a raw one; a map encoded by the CUDA driver cannot be read"

@@ -92,6 +92,8 @@ def _resolve(
     `single` gives the float32 function for a rounding mode; `exact` computes in float64 (rounded to odd where inexact
     sums can be).
     """
+    if ins.has("f32") and (ins.has("f16") or ins.has("bf16")):
+        return _mixed(ins, single, count)
     kind, mode, ftz, sat = _parse(ins, allowed)
     if kind in ("f32", "f32x2"):
         return Operation(_wrap(single(mode), ftz=ftz, sat=sat), (kind,) * count, (kind,))
@@ -102,6 +104,21 @@ def _resolve(
     element = kind.removesuffix("x2")
     lifted = _on_bits(exact, element, kind.endswith("x2"), mode, ftz, sat, "relu" in ins.parts)
     return Operation(lifted, (kind,) * count, (kind,))
+
+
+def _mixed(ins: Instruction, single: Callable[[str], Callable[..., Array]], count: int) -> Operation:
+    """``add``, ``sub``, ``fma`` ``.f32.{f16,bf16}`` (9.7.5): all operands but the last are widened first, exactly."""
+    narrow = "f16" if ins.has("f16") else "bf16"
+    mode = next((part for part in ins.parts if part in _MODES), "rn")
+    if set(ins.parts[1:]) - {*_MODES, "sat", "f32", narrow} or ins.parts[0] not in ("add", "sub", "fma"):
+        raise Unsupported("add, sub and fma of .f32.{f16,bf16} with rn, rz, rm, rp, sat")
+    function = _wrap(single(mode), ftz=False, sat=ins.has("sat"))
+
+    def run(*operands: Array) -> Array:
+        wide = [as_float(np.ascontiguousarray(x), narrow).astype(np.float32) for x in operands[:-1]]
+        return function(*wide, operands[-1])
+
+    return Operation(run, (*(narrow,) * (count - 1), "f32"), ("f32",))
 
 
 _FLOATS = [*_KINDS]

@@ -8,6 +8,7 @@ from umma_jit.emulator.isa import (
     compare,
     convert,
     data_movement,
+    extended,
     fence,
     floating,
     integer,
@@ -15,6 +16,7 @@ from umma_jit.emulator.isa import (
     mbarrier,
     tcgen05,
     tcgen05_mma,
+    tensormap,
     warp,
     wgmma,
 )
@@ -24,6 +26,7 @@ __all__ = ["MODULES", "find_handler", "find_operation", "supported_opcodes"]
 
 MODULES = (
     integer,
+    extended,
     floating,
     compare,
     convert,
@@ -34,6 +37,7 @@ MODULES = (
     mbarrier,
     fence,
     async_copy,
+    tensormap,
     tcgen05,
     tcgen05_mma,
     wgmma,

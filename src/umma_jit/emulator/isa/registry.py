@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -161,12 +161,13 @@ def operation(*prefixes: str) -> Callable[[Callable[[Instruction], Operation]], 
 
 def find_handler(parts: tuple[str, ...]) -> Handler | None:
     """The handler of the longest registered prefix."""
-    return _longest(_HANDLERS, parts)
+    return _longest(_HANDLERS, parts)[1]
 
 
 def find_operation(parts: tuple[str, ...]) -> Callable[[Instruction], Operation] | None:
-    """The resolver of the longest registered prefix."""
-    return _longest(_OPERATIONS, parts)
+    """The resolver of the longest registered prefix, None if a handler has a longer one."""
+    length, found = _longest(_OPERATIONS, parts)
+    return found if length >= _longest(_HANDLERS, parts)[0] else None
 
 
 def supported_opcodes() -> list[str]:
@@ -174,9 +175,9 @@ def supported_opcodes() -> list[str]:
     return sorted({*_HANDLERS, *_OPERATIONS, "bra", "brx.idx", "ret", "exit", "trap"})
 
 
-def _longest(table: dict[str, T], parts: tuple[str, ...]) -> T | None:
+def _longest(table: Mapping[str, T], parts: tuple[str, ...]) -> tuple[int, T | None]:
     for length in range(len(parts), 0, -1):
         found = table.get(".".join(parts[:length]))
         if found is not None:
-            return found
-    return None
+            return length, found
+    return 0, None

@@ -155,12 +155,11 @@ def require_same_group(site: Site) -> None:
 class _Fragment:
     """Decoded ``tcgen05.ld``/``st``: shape, registers, and the address of each warp."""
 
-    def __init__(self, ctx: Context, ins: Instruction, address: int, vector: int, packed: str) -> None:
+    def __init__(self, ctx: Context, ins: Instruction, address: int, packed: str) -> None:
         self.shape = next(part for part in ins.parts if part in _LANES)
         self.count = int(next(part for part in ins.parts if part[0] == "x" and part[1:].isdigit())[1:])
-        half = int(ctx.immediate(ins.operands[vector if vector > 1 else 2])) if self.shape == "16x32bx2" else 0
-        if self.shape == "16x32bx2" and vector == 1:  # st: [taddr], split, {…}
-            half = int(ctx.immediate(ins.operands[1]))
+        # ld: {…}, [taddr], split; st: [taddr], split, {…}
+        half = int(ctx.immediate(ins.operands[address + 1])) if self.shape == "16x32bx2" else 0
         self.packed = ins.has(packed)
         self.lanes, self.columns, self.spanned = fragment_cells(self.shape, self.count, half)
         if self.packed:
@@ -243,7 +242,7 @@ _LANES = {"32x32b": 32, "16x64b": 16, "16x128b": 16, "16x256b": 16, "16x32bx2": 
 @handler("tcgen05.ld", blocking=False)
 def ld(ctx: Context, ins: Instruction) -> None:
     """``tcgen05.ld.sync.aligned.shape.num{.pack::16b}.b32 r, [taddr] {, immHalfSplitoff}``."""
-    fragment = _Fragment(ctx, ins, 1, 0, "pack::16b")
+    fragment = _Fragment(ctx, ins, 1, "pack::16b")
     waited = _is_waited(ctx, ins)
     _enter(ctx, fragment, writes=False, asynchronous=waited)
     tmem = ctx.cta.tmem
@@ -276,7 +275,7 @@ def ld(ctx: Context, ins: Instruction) -> None:
 @handler("tcgen05.st", blocking=False)
 def st(ctx: Context, ins: Instruction) -> None:
     """``tcgen05.st.sync.aligned.shape.num{.unpack::16b}.b32 [taddr] {, immHalfSplitoff}, r``."""
-    fragment = _Fragment(ctx, ins, 0, 1, "unpack::16b")
+    fragment = _Fragment(ctx, ins, 0, "unpack::16b")
     _enter(ctx, fragment, writes=True, asynchronous=True)
     tmem = ctx.cta.tmem
     vector = ins.operands[-1]

@@ -1,0 +1,1 @@
+"""Kernels that the fixtures are compiled from; importing them needs Triton."""

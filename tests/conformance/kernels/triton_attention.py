@@ -17,6 +17,7 @@ def attention(
     scale_log2,
     CAUSAL: tl.constexpr,
     SPECIALISED: tl.constexpr,
+    WITH_LSE: tl.constexpr,
     D: tl.constexpr,
     BM: tl.constexpr,
     BN: tl.constexpr,
@@ -48,4 +49,5 @@ def attention(
         value = tl.dot(p.to(v.dtype.element_ty), v_tiles.load([start, 0]), value)
         largest = row_largest
     out_tiles.store([tile * BM, 0], (value / total[:, None]).to(out.dtype.element_ty))
-    tl.store(lse + head * S + at, largest + tl.math.log2(total))
+    if WITH_LSE:
+        tl.store(lse + head * S + at, largest + tl.math.log2(total))

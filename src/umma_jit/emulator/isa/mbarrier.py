@@ -226,12 +226,14 @@ def _look(ctx: Context, ins: Instruction) -> tuple[np.ndarray, list[Callable[[],
 def _phase_check(site: Site, barrier: Mbarrier, selector: int, by_parity: bool) -> Callable[[], bool]:
     if by_parity:
         if selector not in (0, 1):
-            site.fault(
-                MbarrierMisuse(
-                    "mbarrier.parity", f"phase parity {selector}", "the parity is 0 or 1: mask the phase counter with 1"
-                )
+            # The ISA knows 0 and 1 only. Triton's Hopper kernels pass -1 for 1, and run: bit 0 is what counts.
+            site.finding(
+                rule="mbarrier.parity",
+                message=f"phase parity {selector}",
+                remedy="the parity is 0 or 1: mask the phase counter with 1",
+                severity="warning",
             )
-        return lambda: barrier.complete(selector)
+        return lambda: barrier.complete(selector & 1)
     state = unpack_state(selector & 0xFFFFFFFFFFFFFFFF)
     if state is None:
         site.fault(

@@ -149,12 +149,15 @@ def _issue(ctx: Context, ins: Instruction, form: _Form, rows: list[int]) -> None
     def action() -> None:
         right = widen(b_plan.gather(data), form.b)
         if a_plan is not None:
-            whole = a_plan.gather(data).reshape(4, 16, -1)[bands]
-            left = widen(np.ascontiguousarray(whole).reshape(len(rows) * 16, -1), form.a)
+            left = widen(a_plan.gather(data), form.a)
         else:
-            left = widen(_fragment_a(a_registers, rows), form.a)
-        result = product(left, right, negate=negate, double=double).T  # (rows * 16, N)
-        _write_d(accumulators, rows, result.reshape(len(rows), 16, form.n), form, add)
+            present = widen(_fragment_a(a_registers, rows), form.a).reshape(len(rows), 16, -1)
+            whole = np.zeros((4, 16, present.shape[-1]), np.float32)
+            whole[bands] = present
+            left = whole.reshape(64, -1)
+        # All 64 rows whichever warps are here: the order of a sum in NumPy depends on a product's shape.
+        result = product(left, right, negate=negate, double=double).T.reshape(4, 16, form.n)[bands]
+        _write_d(accumulators, rows, result, form, add)
 
     operation = AsyncOperation(
         ins.opcode, action, queue=(id(ctx.cta), "wgmma", (ctx.w0 + row0) // 4), line=ins.line, observed_by_group=True

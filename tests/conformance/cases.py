@@ -203,6 +203,19 @@ def transpose(problem: dict[str, Any]) -> Case:
     return Case({"x": x, "y": _blank(shape[::-1], problem["dtype"])}, {"y": x.T.astype(np.float64)}, {"y": 0.0})
 
 
+def copy(problem: dict[str, Any]) -> Case:
+    """The same again, bit by bit."""
+    shape = (problem["rows"], problem["columns"])
+    x = np.random.default_rng(1).integers(-100, 100, shape).astype(DTYPES[problem["dtype"]])
+    return Case({"x": x, "y": _blank(shape, problem["dtype"])}, {"y": x.astype(np.float64)}, {"y": 0.0})
+
+
+def double(problem: dict[str, Any]) -> Case:
+    """Twice the input, exactly."""
+    x = _random(1, (problem["n"],), "fp32")
+    return Case({"x": x, "y": _blank(x.shape, "fp32")}, {"y": 2 * x.astype(np.float64)}, {"y": 0.0})
+
+
 def integers(problem: dict[str, Any]) -> Case:
     """The kernel's chain of 32-bit operations in Python's integers."""
     rng = np.random.default_rng(1)
@@ -257,6 +270,8 @@ FAMILIES: dict[str, Callable[[dict[str, Any]], Case]] = {
         gather,
         atomics,
         transpose,
+        copy,
+        double,
         integers,
         conversions,
         functions,

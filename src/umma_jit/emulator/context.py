@@ -198,7 +198,8 @@ class Context:
             return
         if not isinstance(operand, Register):
             raise ExecutionError(f"PTX line {self.ins.line}: {operand} cannot be written to")
-        write_register(self.views, operand, kind, values.reshape(-1), None if self.full else self.mask.reshape(-1))
+        flat = values.reshape(-1, 2) if kind in ("f32x2", "b128") else values.reshape(-1)
+        write_register(self.views, operand, kind, flat, None if self.full else self.mask.reshape(-1))
 
     def set_u32(self, operand: Operand, values: NDArray[Any]) -> None:
         """Write uint32 (num_warps, 32)."""

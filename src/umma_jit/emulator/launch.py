@@ -159,6 +159,9 @@ class Launch:
         self.layout = VariableLayout(program.code, shared_bytes, memory)
         self.constant_bytes = self.layout.constant_bytes
         self._spare_registers = spare_registers
+        nx, ny, nz = (size // each for size, each in zip(grid, cluster, strict=True))
+        self._waiting = ((x, y, z) for z in range(nz) for y in range(ny) for x in range(nx))
+        self._finished: Callable[[int], None] = lambda _: None
 
     @property
     def code(self) -> KernelCode:
@@ -201,6 +204,7 @@ class Launch:
             if progress is not None:
                 progress(done, total)
 
+        self._finished = finished
         scheduler = Scheduler(self, self._clusters(), finished)
         with np.errstate(all="ignore"):
             scheduler.run()
@@ -208,11 +212,18 @@ class Launch:
         return self.report
 
     def _clusters(self) -> Iterator[Cluster]:
-        nx, ny, nz = (size // each for size, each in zip(self.grid, self.cluster, strict=True))
-        for z in range(nz):
-            for y in range(ny):
-                for x in range(nx):
-                    yield Cluster(self, (x, y, z))
+        for index in self._waiting:
+            yield Cluster(self, index)
+
+    def cancel_cluster(self) -> Dim3 | None:
+        """Take a cluster that has not started off the grid: the index of its first CTA, None if all have started."""
+        index = next(self._waiting, None)
+        if index is None:
+            return None
+        x, y, z = index
+        nx, ny, nz = self.cluster
+        self._finished(nx * ny * nz)
+        return x * nx, y * ny, z * nz
 
     def _count(self, executed: list[int]) -> None:
         counts: Counter[str] = Counter()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import triton.language as tl
+from triton.experimental.gluon import language as gl
 
-from kernels import triton_attention, triton_matmul, triton_other
+from kernels import gluon_clusters, gluon_tensor_memory, triton_attention, triton_matmul, triton_other
 from kernels.spec import Const, Scalar, Spec, Tiles
 
 if TYPE_CHECKING:
@@ -270,6 +271,85 @@ def _other() -> Iterator[Spec]:
     yield Spec("functions", other.functions, "functions", {"n": 256}, {**arrays, "BLOCK": Const(256)})
 
 
+_VARIANTS = ("32x32b", "16x64b", "16x128b", "16x256b")
+
+
+def _gluon_tmem() -> Iterator[Spec]:
+    memory = gluon_tensor_memory
+    trips = [
+        (128, 64, "fp32", store, load) for store, load in zip(_VARIANTS, (*_VARIANTS[1:], _VARIANTS[0]), strict=True)
+    ]
+    trips += [(128, 32, "fp32", "32x32b_splitn", "32x32b"), (64, 64, "fp32", "32x32b", "16x256b")]
+    trips += [(128, 128, "fp16", "32x32b", "16x256b"), (128, 64, "i8", "32x32b", "32x32b")]
+    for m, n, dtype, store, load in trips:
+        yield Spec(
+            f"gluon_round_trip_{m}x{n}_{dtype}_{store}_{load}", memory.round_trip, "copy",
+            {"rows": m, "columns": n, "dtype": dtype},
+            {"x": f"*{dtype}", "y": f"*{dtype}", "M": Const(m), "N": Const(n), "STORE": Const(store),
+             "LOAD": Const(load), "UNPACKED": Const(False)},
+        )  # fmt: skip
+    yield Spec(
+        "gluon_round_trip_unpacked", memory.round_trip, "copy", {"rows": 128, "columns": 64, "dtype": "fp16"},
+        {"x": "*fp16", "y": "*fp16", "M": Const(128), "N": Const(64), "STORE": Const("32x32b"),
+         "LOAD": Const("32x32b"), "UNPACKED": Const(True)},
+    )  # fmt: skip
+    shapes = [(m, n, 64, "bf16", "KK") for m in (64, 128) for n in (8, 16, 64, 256)]
+    shapes += [(128, 64, 64, "fp16", majors) for majors in ("MK", "KN", "MN")]
+    shapes += [(64, 32, 64, "bf16", "MN"), (128, 32, 32, "fp32", "KK"), (64, 64, 64, "fp8e5", "KK")]
+    shapes += [(128, 128, 128, "fp8e4nv", "KK"), (128, 16, 16, "bf16", "KK")]
+    for m, n, k, dtype, majors in shapes:
+        for in_tmem in (False, True) if majors[0] == "K" else (False,):
+            problem = {"m": m, "n": n, "k": k, "a": dtype, "b": dtype, "c": "fp32", "majors": majors}
+            yield Spec(
+                f"gluon_mma_{'ts' if in_tmem else 'ss'}_{m}x{n}x{k}_{dtype}_{majors}", memory.mma, "matmul", problem,
+                {"a": f"*{dtype}", "b": f"*{dtype}", "c": "*fp32", "M": Const(m), "N": Const(n), "K": Const(k),
+                 "A_MAJOR_K": Const(majors[0] == "K"), "B_MAJOR_K": Const(majors[1] == "K"),
+                 "A_IN_TMEM": Const(in_tmem)},
+            )  # fmt: skip
+    for n, swizzle in ((64, 128), (16, 64), (8, 32)):
+        yield Spec(
+            f"gluon_copy_{n}_{swizzle}", memory.copy, "copy", {"rows": 128, "columns": n, "dtype": "fp32"},
+            {"x": "*fp32", "y": "*fp32", "M": Const(128), "N": Const(n), "SWIZZLE": Const(swizzle)},
+        )  # fmt: skip
+    layout = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
+    for arch, prefix in ((100, "gluon"), (90, "gluon_hopper")):
+        yield Spec(
+            f"{prefix}_tma_ring", memory.tma_copy, "copy", {"rows": 160, "columns": 64, "dtype": "fp16"},
+            {"x_tiles": Tiles("x", "fp16", (160, 64), (32, 64), layout),
+             "y_tiles": Tiles("y", "fp16", (160, 64), (32, 64), layout), "ROWS": Const(32), "STAGES": Const(3),
+             "COUNT": Const(5)}, arch=arch,
+        )  # fmt: skip
+
+
+def _gluon_clusters() -> Iterator[Spec]:
+    clusters = gluon_clusters
+    for m, n, k in ((256, 64, 128), (128, 64, 64), (256, 256, 64)):
+        a_layout = gl.NVMMASharedLayout.get_default_for([m, 64], gl.bfloat16, cga_layout=[[1, 0]])
+        b_layout = gl.NVMMASharedLayout.get_default_for([64, n], gl.bfloat16, cga_layout=[[0, 1]])
+        yield Spec(
+            f"gluon_pair_mma_{m}x{n}", clusters.pair_mma, "matmul",
+            {"m": m, "n": n, "k": k, "a": "bf16", "b": "bf16", "c": "fp32", "majors": "KN"},
+            {"a_tiles": Tiles("a", "bf16", (m, k), (m, 64), a_layout),
+             "b_tiles": Tiles("b", "bf16", (k, n), (64, n), b_layout), "c": "*fp32", "M": Const(m), "N": Const(n),
+             "K": Const(k), "BK": Const(64)}, options={"num_ctas": 2},
+        )  # fmt: skip
+    for arch, prefix in ((100, "gluon"), (90, "gluon_hopper")):
+        layout = gl.NVMMASharedLayout.get_default_for([64, 64], gl.float16, cga_layout=[[0, 0]])
+        yield Spec(
+            f"{prefix}_multicast", clusters.multicast, "copy", {"rows": 64, "columns": 64, "dtype": "fp16"},
+            {"x_tiles": Tiles("x", "fp16", (64, 64), (64, 64), layout), "y": "*fp16", "ROWS": Const(64),
+             "COLUMNS": Const(64)}, options={"num_ctas": 2}, arch=arch,
+        )  # fmt: skip
+        yield Spec(
+            f"{prefix}_exchange", clusters.exchange, "copy", {"rows": 64, "columns": 64, "dtype": "fp32"},
+            {"x": "*fp32", "y": "*fp32", "ROWS": Const(64), "COLUMNS": Const(64)}, options={"num_ctas": 2}, arch=arch,
+        )  # fmt: skip
+    yield Spec(
+        "gluon_dynamic", clusters.dynamic, "double", {"n": 128 * 6}, {"x": "*fp32", "y": "*fp32", "BLOCK": Const(128)},
+        (6,),
+    )  # fmt: skip
+
+
 def everything() -> Iterator[Spec]:
     """All fixtures."""
     yield from _blackwell_matmul()
@@ -277,4 +357,6 @@ def everything() -> Iterator[Spec]:
     yield from _attention(100)
     yield from _hopper_matmul()
     yield from _attention(90)
+    yield from _gluon_tmem()
+    yield from _gluon_clusters()
     yield from _other()

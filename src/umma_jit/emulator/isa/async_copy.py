@@ -198,11 +198,11 @@ def _bulk(ctx: Context, ins: Instruction, reduction: tuple[np.ufunc, np.dtype[An
             address = int(ctx.address(operands[1])[row, lane])
             _require_aligned(site, address, 16, "source")
             mask = word(ctx, operands[4], row, lane) if ins.has("multicast::cluster") else None
-            targets = _targets(site, ctx, destination, barrier, size, 16, mask)
-            _load(ctx, site, targets, size, partial(global_span, site, address, size), None)
+            targets = load_targets(site, ctx, destination, barrier, size, 16, mask)
+            issue_load(ctx, site, targets, size, partial(global_span, site, address, size), None)
             continue
         shared, offset = _source(site, int(shared_addresses(ctx, operands[1])[row, lane]), size, 16)
-        targets = _targets(site, ctx, destination, barrier, size, 16, None)
+        targets = load_targets(site, ctx, destination, barrier, size, 16, None)
         clocks = clocks_of(ctx)
         issuer = clocks.warp(ctx.cta.rank, site.warp)
         words = slice(offset // 4, (offset + size) // 4)
@@ -211,7 +211,7 @@ def _bulk(ctx: Context, ins: Instruction, reduction: tuple[np.ufunc, np.dtype[An
             site, words, reader.agent, reader.epoch, clocks.order[reader.agent], clocks.proxy[reader.agent],
             f"{ins.opcode} reads",
         )  # fmt: skip
-        _load(
+        issue_load(
             ctx,
             site,
             targets,
@@ -256,7 +256,7 @@ def _tensor_load(ctx: Context, ins: Instruction) -> None:
         destination = int(destinations[row, lane])
         mask = word(ctx, operands[3], row, lane) if ins.has("multicast::cluster") else None
         size = tensor_map.box_bytes
-        targets = _targets(site, ctx, destination, int(barriers[row, lane]), size, 128, mask)
+        targets = load_targets(site, ctx, destination, int(barriers[row, lane]), size, 128, mask)
         mode = tensor_map.mode
         if mode is not None and mode.bits and destination % mode.alignment:
             site.finding(
@@ -267,7 +267,7 @@ def _tensor_load(ctx: Context, ins: Instruction) -> None:
                 severity="warning",
             )
         chunks = swizzled_chunks(tensor_map, destination & 0xFFFFFF)
-        _load(
+        issue_load(
             ctx,
             site,
             targets,
@@ -332,7 +332,7 @@ def _gather(site: Site, box: Box) -> NDArray[np.uint8]:
     return box.gather(global_span(site, box.first, box.span))
 
 
-def _targets(
+def load_targets(
     site: Site, ctx: Context, destination: int, barrier: int, size: int, alignment: int, mask: int | None
 ) -> list[tuple[SharedMemory, int, SharedMemory, int]]:
     """(memory, offset, barrier's memory, barrier's offset) of each destination CTA."""
@@ -376,7 +376,7 @@ def _source(site: Site, address: int, size: int, alignment: int) -> _Target:
     return memory, offset
 
 
-def _load(
+def issue_load(
     ctx: Context,
     site: Site,
     targets: list[tuple[SharedMemory, int, SharedMemory, int]],

@@ -1,6 +1,6 @@
 """The 32-bit instruction descriptor of ``tcgen05.mma``: fields, and what is legal.
 
-Sources: PTX ISA 9.7.16.4.2 (Table 42, Table 43) for the fields, 9.7.16.2.1 (Table 39) for the shapes.
+Sources: PTX ISA 9.7.16.4.2 (Tables 42 to 44) for the fields, 9.7.16.2.1 (Table 39) for the shapes.
 The ``.kind`` qualifier decides how the format codes read: f16 and e4m3 give the same bits.
 """
 
@@ -13,7 +13,7 @@ from umma_jit.emulator.smem_descriptor import DescriptorProblem
 
 __all__ = ["KINDS", "InstructionDescriptor", "MmaFormat"]
 
-KINDS = ("f16", "tf32", "f8f6f4", "i8", "mxf8f6f4")
+KINDS = ("f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4")
 """Kinds of ``tcgen05.mma`` that can be executed."""
 
 _FORMATS: dict[str, dict[int, str]] = {
@@ -21,8 +21,11 @@ _FORMATS: dict[str, dict[int, str]] = {
     "tf32": {2: "tf32"},
     "f8f6f4": {0: "e4m3", 1: "e5m2", 3: "e2m3", 4: "e3m2", 5: "e2m1"},
     "mxf8f6f4": {0: "e4m3", 1: "e5m2", 3: "e2m3", 4: "e3m2", 5: "e2m1"},
+    "mxf4": {1: "e2m1"},
+    "mxf4nvf4": {1: "e2m1"},
     "i8": {0: "u8", 1: "s8"},
 }
+_SCALED = ("mxf8f6f4", "mxf4", "mxf4nvf4")
 _ELEMENT_BYTES = {"f16": 2, "bf16": 2, "tf32": 4}
 _SHARED_SHAPE = "see PTX ISA 9.7.16.2.1, Table 39"
 
@@ -64,7 +67,9 @@ class InstructionDescriptor:
     sparse, saturate
         As named in the ISA.
     a_scale_id, b_scale_id
-        Scale-factor data ids of the block-scaled kind, else 0.
+        Scale-factor data ids of the block-scaled kinds, else 0.
+    scale
+        ``"ue8m0"`` or ``"ue4m3"`` for the block-scaled kinds, else None.
     """
 
     bits: int
@@ -83,14 +88,15 @@ class InstructionDescriptor:
     saturate: bool
     a_scale_id: int = 0
     b_scale_id: int = 0
+    scale: str | None = None
 
     @classmethod
     @lru_cache(maxsize=1024)
     def decode(cls, bits: int, kind: str) -> InstructionDescriptor:
         """Split `bits` as `kind` (one of `KINDS`) reads them."""
-        block_scaled = kind == "mxf8f6f4"
+        block_scaled = kind in _SCALED
         a = _format(kind, (bits >> 7) & 7)
-        b = _format(kind, (bits >> 10) & 7)
+        b = _format(kind, (bits >> 10) & (3 if kind in ("mxf4", "mxf4nvf4") else 7))
         d_code = (bits >> 4) & 3
         d = {
             "f16": {0: "f16", 1: "f32"},
@@ -103,7 +109,7 @@ class InstructionDescriptor:
             kind=kind,
             m=((bits >> 27) & 3) << 7 if block_scaled else ((bits >> 24) & 31) << 4,
             n=((bits >> 17) & 63) << 3,
-            k={"f16": 16, "tf32": 8}.get(kind, 32),
+            k={"f16": 16, "tf32": 8, "mxf4": 64, "mxf4nvf4": 64}.get(kind, 32),
             a=a,
             b=b,
             d="f32" if block_scaled else d,
@@ -115,6 +121,7 @@ class InstructionDescriptor:
             saturate=bool(bits >> 3 & 1) and kind == "i8",
             a_scale_id=(bits >> 29) & 3 if block_scaled else 0,
             b_scale_id=d_code if block_scaled else 0,
+            scale=("ue8m0" if bits >> 23 & 1 else "ue4m3") if block_scaled else None,
         )
 
     @staticmethod
@@ -175,7 +182,17 @@ def _problems(idesc: InstructionDescriptor, cta_group: int, ws: bool, a_in_tmem:
         bad("type", "bf16 operands with an F16 accumulator", "set the D format to 1 (F32)")
     if idesc.sparse:
         bad("sparse", "bit 2 asks for a sparse A, which the opcode does not", "clear bit 2 (`.sp` is not supported)")
-    block_scaled = idesc.kind == "mxf8f6f4"
+    block_scaled = idesc.kind in _SCALED
+    if block_scaled and (idesc.bits & (0b1001011 | 7 << 24) or (idesc.kind == "mxf8f6f4" and idesc.bits >> 31)):
+        bad("reserved", "bits 0, 1, 3, 6, 24 to 26 (and 31 for mxf8f6f4) must be zero", "see PTX ISA, Tables 43 and 44")
+    elif block_scaled and idesc.bits >> 31:
+        bad("shape", "bit 31 asks for K = 96, which exists on sm_103a only", "clear bit 31")
+    if idesc.scale == "ue4m3" and idesc.kind != "mxf4nvf4":
+        bad("scale", "scale factors of type UE4M3", "set bit 23 (UE8M0): UE4M3 is for mxf4nvf4")
+    if idesc.kind in ("mxf4", "mxf4nvf4") and (idesc.transpose_a or idesc.transpose_b):
+        bad("transpose", "4-bit operands cannot be MN-major", "clear bits 15 and 16")
+    if a_in_tmem and idesc.a and idesc.a.name in ("e2m3", "e3m2", "e2m1") and idesc.kind not in ("mxf4", "mxf4nvf4"):
+        bad("type", f"A of type {idesc.a.name} in tensor memory cannot be executed here", "use an 8-bit type")
     reserved = 1 << 6 | 1 << 23 | 1 << 29
     if not block_scaled and idesc.bits & reserved:
         bad("reserved", "bits 6, 23 and 29 must be zero", "N is shifted right by 3 into bit 17, M by 4 into bit 24")

@@ -63,7 +63,7 @@ class Cta:
         self.rank = rank
         self.num_threads = launch.threads
         self.shared = SharedMemory(rank, launch.layout.shared_bytes, cluster.clocks)
-        self.tmem = TensorMemory()
+        self.tmem: TensorMemory = TensorMemory()
         self.registers: RegisterFile = launch.take_registers()
         self.local = LocalMemory(launch.warps, launch.layout.local_bytes)
         self.carry: NDArray[np.bool_] = np.zeros((launch.warps, 32), bool)

@@ -20,16 +20,50 @@ if TYPE_CHECKING:
 
     from umma_jit.emulator.tensor_memory import AccumulatorPiece, TensorMemory
 
-__all__ = ["accumulate", "product", "widen"]
+__all__ = ["accumulate", "product", "unpack", "widen"]
 
-_TABLES: dict[str, Any] = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
+_TABLES: dict[str, Any] = {
+    "e4m3": ml_dtypes.float8_e4m3fn,
+    "e5m2": ml_dtypes.float8_e5m2,
+    "e2m3": ml_dtypes.float6_e2m3fn,
+    "e3m2": ml_dtypes.float6_e3m2fn,
+    "e2m1": ml_dtypes.float4_e2m1fn,
+}
+_CHUNK = 16
+"""Bytes of shared memory in which 4- and 6-bit elements are packed 16 together, with padding behind."""
 
 
 @cache
 def _table(name: str) -> NDArray[np.float32]:
-    """All 256 values of an 8-bit float type."""
-    table: NDArray[np.float32] = np.arange(256, dtype=np.uint8).view(_TABLES[name]).astype(np.float32)
+    """All values of a narrow float type, by their bits."""
+    count = {"e2m1": 16, "e2m3": 64, "e3m2": 64}.get(name, 256)
+    table: NDArray[np.float32] = np.arange(count, dtype=np.uint8).view(_TABLES[name]).astype(np.float32)
     return table
+
+
+def unpack(raw: NDArray[np.uint8], name: str, *, padded: bool) -> NDArray[np.float32]:
+    """Values of an operand of 4- or 6-bit elements in shared memory.
+
+    Parameters
+    ----------
+    raw
+        uint8 (rows, bytes), contiguous.
+    name
+        ``"e2m1"``, ``"e2m3"`` or ``"e3m2"``.
+    padded
+        Every 16 bytes hold 16 elements, packed, and padding; else two 4-bit elements lie in every byte.
+
+    Returns
+    -------
+    numpy.ndarray
+        float32 (rows, K), exact.
+    """
+    width = 4 if name == "e2m1" else 6
+    chunks = raw.reshape(-1, _CHUNK)[:, : 2 * width] if padded else raw.reshape(-1, _CHUNK)
+    bits = np.unpackbits(np.ascontiguousarray(chunks), axis=1, bitorder="little").reshape(-1, width)
+    codes = (bits << np.arange(width, dtype=np.uint8)).sum(axis=1, dtype=np.uint8)
+    values: NDArray[np.float32] = _table(name)[codes].reshape(raw.shape[0], -1)
+    return values
 
 
 def widen(raw: NDArray[np.uint8], name: str) -> NDArray[np.float32]:

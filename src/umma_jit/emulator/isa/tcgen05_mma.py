@@ -1,4 +1,4 @@
-"""``tcgen05.mma`` (PTX ISA 9.7.16.10.9), dense, kinds f16, tf32, f8f6f4 and i8, also ``.ws``.
+"""``tcgen05.mma`` (PTX ISA 9.7.16.10.9), dense, also ``.ws`` and block-scaled.
 
 Legality of the descriptors is checked and the operands are entered in the hazard checks at issue; operands
 are read and the accumulator is written when the operation completes. All operations of one CTA, or of the
@@ -8,9 +8,9 @@ one does so, a warning says it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,11 +33,12 @@ from umma_jit.emulator.isa._machine import (
 )
 from umma_jit.emulator.isa.registry import Unsupported, handler
 from umma_jit.emulator.isa.tcgen05 import report_conflict, require_same_group
+from umma_jit.emulator.isa.tcgen05_scale import SCALE_MODIFIERS, SCALED_KINDS, ScaleFactors, blocks_of
 from umma_jit.emulator.misuse import Misuse
 from umma_jit.emulator.nodes import Address, Immediate, Instruction, Operand, Vector
 from umma_jit.emulator.smem_descriptor import K_BYTES, DescriptorProblem, OperandPlan, SmemDescriptor, plan_operand
 from umma_jit.emulator.swizzle import SWIZZLE_128B_ATOM_32B
-from umma_jit.emulator.tensor_core import accumulate, product, widen
+from umma_jit.emulator.tensor_core import accumulate, product, unpack, widen
 from umma_jit.emulator.tensor_memory import (
     HALVES,
     LANES,
@@ -65,6 +66,7 @@ class _Form:
     kind: str
     cta_group: int
     warp_specialised: bool
+    blocks: int = 0  # scale factors for a row, 0 without
 
     @classmethod
     @lru_cache(maxsize=256)
@@ -72,18 +74,24 @@ class _Form:
         """Read the modifiers of a full opcode."""
         parts = opcode.split(".")
         kind = next(part[6:] for part in parts if part.startswith("kind::"))
-        return cls(kind, 2 if "cta_group::2" in parts else 1, "ws" in parts)
+        blocks = blocks_of(kind, tuple(parts)) if "block_scale" in parts else 0
+        return cls(kind, 2 if "cta_group::2" in parts else 1, "ws" in parts, blocks)
 
 
-_KINDS = ("f16", "tf32", "f8f6f4", "i8")
-_IGNORED = ("tcgen05", "mma", "ws", "cta_group::1", "cta_group::2", *(f"kind::{kind}" for kind in _KINDS))
+_KINDS = ("f16", "tf32", "f8f6f4", "i8", *SCALED_KINDS)
+_KNOWN = ("tcgen05", "mma", "ws", "cta_group::1", "cta_group::2", *(f"kind::{kind}" for kind in _KINDS))
+_NARROW = ("e2m1", "e2m3", "e3m2")
 
 
 def check(ins: Instruction) -> None:
     """Refuse forms that cannot be executed, at load."""
     for part in ins.parts:
-        if part not in _IGNORED and not part.startswith("collector::"):
+        if part not in (*_KNOWN, *SCALE_MODIFIERS) and not part.startswith("collector::"):
             raise Unsupported(f"dense tcgen05.mma and tcgen05.mma.ws, kinds {', '.join(_KINDS)}, without .{part}")
+    form = _Form.of(ins.opcode)
+    scaled = form.kind in SCALED_KINDS
+    if scaled != ins.has("block_scale") or (scaled and form.warp_specialised):
+        raise Unsupported(f".block_scale with the kinds {', '.join(SCALED_KINDS)}, and only there, without .ws")
 
 
 @handler("tcgen05.mma", check=check, blocking=False)
@@ -113,6 +121,7 @@ def _issue(ctx: Context, ins: Instruction, row: int, lane: int) -> None:
     mask: Vector | None = None
     if rest and isinstance(rest[0], Vector):
         mask = rest.pop(0)  # type: ignore[assignment]
+    scales = [int(ctx.address(rest.pop(0))[row, lane]) for _ in range(2)] if form.blocks else []
     add = predicate(ctx, rest[0], row, lane)
     scale = 1.0
     if len(rest) > 1 and isinstance(rest[1], Immediate):
@@ -125,6 +134,8 @@ def _issue(ctx: Context, ins: Instruction, row: int, lane: int) -> None:
     operation.enter(lane)
     operation.take_a(ctx, a_operand, row, lane, a_in_tmem)
     operation.take_b(ctx, b_operand, row, lane)
+    if scales:
+        operation.take_scales(*scales)
     ctx.launch.engine.issue(
         AsyncOperation(ins.opcode, operation.complete, queue=queue_key(ctx), line=ins.line, holder=ctx.cta.cluster)
     )
@@ -137,6 +148,14 @@ def _kept_lanes(ctx: Context, mask: Vector, row: int, lane: int) -> list[NDArray
         return None
     bits = np.unpackbits(np.array(words, "<u4").view(np.uint8), bitorder="little").astype(bool)
     return [~part for part in bits.reshape(-1, LANES)]
+
+
+@lru_cache(maxsize=512)
+def _without_padding(plan: OperandPlan, words: int) -> OperandPlan:
+    """A plan that reads only the first `words` words of every 16 bytes."""
+    kept = plan.words.reshape(-1, 4)[:, :words].reshape(-1)
+    kept.setflags(write=False)
+    return replace(plan, words=kept)
 
 
 class _Operation:
@@ -171,6 +190,7 @@ class _Operation:
         self.d_lane = 0
         self.d_columns = 0
         self.pieces: tuple[AccumulatorPiece, ...] = ()
+        self.scales: list[ScaleFactors] = []
 
     # -- at issue ------------------------------------------------------------------------------------------
 
@@ -282,6 +302,14 @@ class _Operation:
         bits = word(ctx, operand, row, lane, wide=True)
         self.b_plan = self._plan(bits, "B", idesc.n // self.form.cta_group, idesc.b.element_bytes, idesc.transpose_b)
 
+    def take_scales(self, a_address: int, b_address: int) -> None:
+        """Plan the scale factors: A's lie with its rows, B's as a whole in each CTA."""
+        idesc, blocks, members = self.idesc, self.form.blocks, self.members
+        for side, address, rows in (("A", a_address, idesc.m // self.form.cta_group), ("B", b_address, idesc.n)):
+            factors = ScaleFactors(self.site, side, address, rows, blocks, idesc, members)
+            factors.enter(self.agent)
+            self.scales.append(factors)
+
     def _plan(self, bits: int, side: str, rows: int, element_bytes: int, mn_major: bool) -> OperandPlan:
         site, clocks = self.site, self.clocks
         descriptor = SmemDescriptor.decode(bits)
@@ -305,6 +333,9 @@ class _Operation:
                 ),
             )
         plan = plan_operand(descriptor, rows, element_bytes, mn_major)
+        fmt = self.idesc.a if side == "A" else self.idesc.b
+        if fmt is not None and fmt.name in _NARROW and self._padded:
+            plan = _without_padding(plan, 2 if fmt.name == "e2m1" else 3)
         order, proxy = clocks.order[self.agent], clocks.proxy[self.agent]
         epoch = int(order[self.agent])
         for cta in self.members:
@@ -321,9 +352,9 @@ class _Operation:
         assert idesc.b is not None
         assert idesc.d is not None
         assert self.b_plan is not None
-        a = np.concatenate([widen(raw, idesc.a.name) for raw in self._read_a()])
-        b = np.concatenate([widen(raw, idesc.b.name) for raw in self._read_shared(self.b_plan, "B")])
-        result = product(a, b, negate=idesc.negate_a != idesc.negate_b, double=self.double)
+        a = np.concatenate([self._values(raw, idesc.a.name) for raw in self._read_a()])
+        b = np.concatenate([self._values(raw, idesc.b.name) for raw in self._read_shared(self.b_plan, "B")])
+        result = self._product(a, b, negate=idesc.negate_a != idesc.negate_b)
         if self.add:
             self._check_accumulator()
         accumulate(
@@ -337,6 +368,28 @@ class _Operation:
             keep=self.keep,
             saturate=idesc.saturate,
         )
+
+    @property
+    def _padded(self) -> bool:
+        """Narrow elements in shared memory are 16 to 16 bytes, rather than two to a byte."""
+        return self.form.kind not in ("mxf4", "mxf4nvf4")
+
+    def _values(self, raw: NDArray[np.uint8], name: str) -> NDArray[np.float32]:
+        return unpack(raw, name, padded=self._padded) if name in _NARROW else widen(raw, name)
+
+    def _product(self, a: NDArray[np.float32], b: NDArray[np.float32], *, negate: bool) -> NDArray[Any]:
+        """The transposed product; of scaled operands in float64 until it is accumulated."""
+        if not self.scales:
+            return product(a, b, negate=negate, double=self.double)
+        a_factors, b_factors = self.scales[0].read(), self.scales[1].read()
+        repeat = a.shape[1] // self.form.blocks
+        left = a * np.repeat(np.concatenate(a_factors), repeat, axis=1)
+        results = []
+        for rows, factors in zip(np.split(left, len(b_factors)), b_factors, strict=True):  # each CTA has B's own copy
+            results.append((b * np.repeat(factors, repeat, axis=1)) @ rows.T)
+        whole: NDArray[Any] = np.concatenate(results, axis=1)
+        whole = -whole if negate else whole
+        return whole if self.double else whole.astype(np.float32)
 
     def _read_a(self) -> list[NDArray[np.uint8]]:
         if self.a_plan is not None:

@@ -48,8 +48,10 @@ class VariableLayout:
         self._addresses.update(shared)
         self._shared.update(shared)
         self.shared_bytes = dynamic - BASE + dynamic_bytes
-        self.local_bytes = self._place("local", code)
-        constants = self._place("const", code)
+        # What a call passes lies in parameter variables of the body: memory of the thread's own.
+        self._call_parameters = {variable.name for variable in _of(code, "param")}
+        self.local_bytes = self._place(("local", "param"), code)
+        constants = self._place(("const",), code)
         self.constant_bytes: NDArray[np.uint8] = np.zeros(constants, np.uint8)
         for variable in _of(code, "const"):
             start = self._addresses[variable.name]
@@ -72,10 +74,14 @@ class VariableLayout:
         """Whether the name is a variable in shared memory."""
         return name in self._shared
 
-    def _place(self, space: str, code: KernelCode) -> int:
-        """Lay out a space from 0 on; returns its size."""
+    def is_call_parameter(self, name: str) -> bool:
+        """Whether the name is a parameter variable that the body declares for a call."""
+        return name in self._call_parameters
+
+    def _place(self, spaces: tuple[str, ...], code: KernelCode) -> int:
+        """Lay out the variables of some spaces from 0 on; returns their size."""
         end = 0
-        for variable in _of(code, space):
+        for variable in (each for space in spaces for each in _of(code, space)):
             end = _align(end, variable.alignment)
             self._addresses[variable.name] = end
             end += variable.size

@@ -10,7 +10,7 @@ import numpy as np
 from umma_jit.emulator.context import Context, Wait
 from umma_jit.emulator.errors import ExecutionError
 from umma_jit.emulator.isa.registry import YIELD, Result, Split, Unsupported, handler
-from umma_jit.emulator.nodes import Immediate, Instruction, Operand
+from umma_jit.emulator.nodes import Immediate, Instruction, Operand, Symbol, Vector
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -252,11 +252,30 @@ def nanosleep(ctx: Context, ins: Instruction) -> Result:
     return YIELD
 
 
-@handler("call", "call.uni")
-def call(ctx: Context, ins: Instruction) -> Result:
-    """``call``: only to ``vprintf``, which prints nothing here and returns 0."""
+_CALLABLE = ("vprintf", "__assertfail")
+
+
+def _callee(ins: Instruction) -> str:
+    """The function's name; a vector before it holds the variable of the result."""
     first = ins.operands[0]
-    name = ins.operands[1] if len(ins.operands) > 1 else first
-    if getattr(name, "name", "") != "vprintf":
-        raise _error(ctx, "call", "a call of a device function", "inline it: only vprintf can be called")
+    name = ins.operands[1] if isinstance(first, Vector) and len(ins.operands) > 1 else first
+    return getattr(name, "name", "")
+
+
+def _check_call(ins: Instruction) -> None:
+    if _callee(ins) not in _CALLABLE:
+        raise Unsupported(f"calls of {' and '.join(_CALLABLE)} only: inline other functions")
+
+
+@handler("call", check=_check_call)
+def call(ctx: Context, ins: Instruction) -> Result:
+    """``call`` of ``vprintf``, which prints nothing here and returns 0, and of ``__assertfail``, which stops."""
+    if _callee(ins) == "__assertfail":
+        raise _error(ctx, "trap.assert", "a device-side assertion failed", "see the assertion at this line")
+    result = ins.operands[0]
+    if isinstance(result, Vector) and result.elements:
+        variable = result.elements[0]
+        assert isinstance(variable, Symbol)
+        addresses = np.full((ctx.num_warps, 32), ctx.symbol(variable), np.uint64)
+        ctx.cta.local.store(ctx.w0, ctx.w1, addresses, np.zeros((ctx.num_warps, 32, 4), np.uint8), ctx.mask)
     return None

@@ -12,7 +12,7 @@ from umma_jit.emulator.errors import ExecutionError, MemoryFault
 from umma_jit.emulator.isa.registry import YIELD, Operation, Result, Unsupported, handler, operation
 from umma_jit.emulator.memory import GlobalMemoryMisuse
 from umma_jit.emulator.misuse import Misuse
-from umma_jit.emulator.nodes import Instruction, Operand, Register, Sink, Symbol, Vector
+from umma_jit.emulator.nodes import Address, Instruction, Operand, Register, Sink, Symbol, Vector
 from umma_jit.emulator.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_SIZE
 
 if TYPE_CHECKING:
@@ -143,6 +143,14 @@ def _space_of(ins: Instruction) -> str:
     return "generic"
 
 
+def _space_at(ctx: Context, ins: Instruction, operand: Operand) -> str:
+    """The space of an access; parameters that the body declares for a call are the thread's own memory."""
+    space = _space_of(ins)
+    base = operand.base if isinstance(operand, Address) else None
+    own = space == "param" and isinstance(base, Symbol) and ctx.launch.layout.is_call_parameter(base.name)
+    return "local" if own else space
+
+
 def _vector_of(ins: Instruction) -> int:
     return next((int(part[1:]) for part in ins.parts if part in ("v2", "v4", "v8")), 1)
 
@@ -165,7 +173,9 @@ def ld(ctx: Context, ins: Instruction) -> Result:
     width = 16 if kind == "b128" else NUMPY_TYPES[kind].itemsize
     targets = _elements(ins.operands[0])
     total = width * len(targets)
-    data = load_bytes(ctx, ctx.address(ins.operands[1]), total, _space_of(ins), not _STRONG.isdisjoint(ins.parts))
+    source = ins.operands[1]
+    strong = not _STRONG.isdisjoint(ins.parts)
+    data = load_bytes(ctx, ctx.address(source), total, _space_at(ctx, ins, source), strong)
     flat = np.ascontiguousarray(data).reshape(ctx.views.lanes, total)
     for n, target in enumerate(targets):
         piece = np.ascontiguousarray(flat[:, n * width : (n + 1) * width])
@@ -202,7 +212,7 @@ def st(ctx: Context, ins: Instruction) -> None:
         ctx,
         ctx.address(ins.operands[0]),
         data.reshape(ctx.num_warps, 32, -1),
-        _space_of(ins),
+        _space_at(ctx, ins, ins.operands[0]),
         not _STRONG.isdisjoint(ins.parts),
     )
     ctx.launch.progress += 1

@@ -171,3 +171,30 @@ def test_an_overlap_too_hard_to_decide_counts_as_one(monkeypatch):
     monkeypatch.setattr(_arrays.np, "shares_memory", too_hard)
     a = made(([(4, 2)], 0))
     assert overlap(a, a._replace(address=a.address + 1))
+
+
+def _fails(*_: object) -> None:
+    raise KeyError("nothing")
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"__dlpack_device__": lambda self: None},
+        {"__dlpack_device__": lambda self: ("a", "b")},
+        {"__dlpack_device__": _fails},
+        {"__dlpack_device__": 3},
+        {"__cuda_array_interface__": None},
+        {"__cuda_array_interface__": {}},
+        {"__cuda_array_interface__": {"shape": (2**70,), "typestr": "<f2", "data": (1, False), "version": 3}},
+    ],
+)
+def test_what_only_looks_like_an_array_is_a_typed_error(members):
+    array = type("Pretender", (), members)()
+    with pytest.raises(ArgumentTypeError, match=r"^q: "):
+        view(array, "q")
+
+
+def test_a_class_is_no_array():
+    with pytest.raises(ArgumentTypeError, match="class"):
+        view(np.ndarray, "q")

@@ -13,6 +13,7 @@ from umma_jit._settings import Settings
 from umma_jit.errors import (
     ArgumentTypeError,
     CompileError,
+    InvalidArgumentError,
     LaunchError,
     UnsupportedArchError,
     UnsupportedProblemError,
@@ -238,3 +239,34 @@ def test_the_docstring_names_every_parameter():
     code = attention.__code__
     for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
         assert name in umma_jit.attention.__doc__
+
+
+@pytest.mark.parametrize("fault", ["misaligned q", "misaligned v", "overlapping out"])
+def test_nothing_is_compiled_for_an_address_that_cannot_be_served(fault, monkeypatch):
+    from umma_jit import _attention
+    from umma_jit.testing import make_inputs
+
+    monkeypatch.setattr(_attention, "_kernel", lambda *_: pytest.fail("compiled"))
+    arrays = dict(vars(make_inputs(seqlen_q=33, seqlen_k=35, num_heads=3, dtype="float16")))
+    if fault == "overlapping out":
+        arrays["out"] = arrays["q"]
+    else:
+        name = fault[-1]
+        whole = np.zeros(arrays[name].size + 8, np.float16)
+        start = (1 + (whole.ctypes.data // 2)) % 8  # any element that is not 16-byte aligned
+        start = start if (whole.ctypes.data + 2 * start) % 16 else start + 1
+        arrays[name] = whole[start : start + arrays[name].size].reshape(arrays[name].shape)
+    with pytest.raises(InvalidArgumentError):
+        attention(**arrays)
+
+
+def test_no_memory_for_the_result_is_a_typed_error(fake_device, monkeypatch):
+    from umma_jit import OutOfMemoryError, _attention
+    from umma_jit.testing import make_inputs
+
+    def fail(*_):
+        raise MemoryError("512 GiB")
+
+    monkeypatch.setattr(_attention, "empty_like", fail)
+    with pytest.raises(OutOfMemoryError, match="512 GiB"):
+        attention(**vars(make_inputs()))

@@ -8,6 +8,7 @@ import pytest
 from umma_jit import errors
 
 EXAMPLES = [
+    errors.OutOfMemoryError("no memory"),
     errors.ArgumentTypeError("causal", "1 of type int", "True or False"),
     errors.UnsupportedProblemError("q", "has 3 axes", "4", "Add one"),
     errors.SettingsError("UMMA_JIT_ARCH", "sm_1", "one of sm_100a"),
@@ -39,6 +40,7 @@ def test_is_also_the_builtin_a_caller_expects(error):
         "SettingsError": ValueError,
         "UnsupportedArchError": ValueError,
         "CompilerNotFoundError": ImportError,
+        "OutOfMemoryError": MemoryError,
     }.get(type(error).__name__, RuntimeError)
     assert isinstance(error, builtin)
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .errors import ArgumentTypeError, UnsupportedProblemError
+from .errors import ArgumentTypeError, UmmaJitError, UnsupportedProblemError
 
 __all__ = ["EMULATED", "ArrayLayout", "ArrayView", "overlap", "span_bytes", "view"]
 
@@ -101,6 +101,19 @@ _EXPECTED = "a NumPy array (runs on the emulated device), or a CuPy, PyTorch, JA
 
 
 def _cuda_view(array: Any, name: str) -> ArrayView:
+    if isinstance(array, type):
+        raise ArgumentTypeError(name, f"is the class {array.__qualname__}", _EXPECTED)
+    try:
+        return _read_cuda(array, name)
+    except UmmaJitError:
+        raise
+    except Exception as error:  # whatever an object that only looks like an array may raise
+        kind = f"is of type {type(array).__module__}.{type(array).__qualname__}"
+        problem = f"{type(error).__name__}: {error}"
+        raise ArgumentTypeError(name, f"{kind}, which cannot be read ({problem})", _EXPECTED) from error
+
+
+def _read_cuda(array: Any, name: str) -> ArrayView:
     kind = f"is of type {type(array).__module__}.{type(array).__qualname__}"
     device = getattr(array, "__dlpack_device__", None)
     if device is None and not hasattr(type(array), "__cuda_array_interface__"):
@@ -121,11 +134,8 @@ def _cuda_view(array: Any, name: str) -> ArrayView:
             name, f"{kind}, and cuda.core is not installed to read it", _EXPECTED, "pip install 'umma-jit[cu12]'"
         ) from error
     array = getattr(array, "detach", lambda: array)()  # PyTorch exports no tensor that requires a gradient
-    try:
-        # -1: no ordering of streams. The work is queued on the caller's current stream, where the array is valid.
-        memory = StridedMemoryView.from_any_interface(array, stream_ptr=-1)
-    except (TypeError, ValueError, RuntimeError, BufferError) as error:
-        raise ArgumentTypeError(name, f"{kind}, which cannot be read ({error})", _EXPECTED) from error
+    # -1: no ordering of streams. The work is queued on the caller's current stream, where the array is valid.
+    memory = StridedMemoryView.from_any_interface(array, stream_ptr=-1)
     dtype = np.dtype(memory.dtype)
     strides = memory.strides
     if strides is None:

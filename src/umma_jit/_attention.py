@@ -10,7 +10,7 @@ import numpy as np
 
 from ._arrays import ArrayLayout, ArrayView, dense_strides, empty_like, view
 from ._problem import AttentionProblem, as_flag, as_scale, check_addresses
-from .errors import ArgumentTypeError, LaunchError
+from .errors import ArgumentTypeError, LaunchError, OutOfMemoryError
 
 if TYPE_CHECKING:
     from ._image import KernelImage
@@ -87,15 +87,22 @@ def attention(
     check_addresses(views)
     problem = prepared.problem
     if out is None:
-        out = empty_like(q, problem.out_shape, prepared.out_layout.dtype, prepared.out_layout.device)
+        out = _allocate(q, problem.out_shape, prepared.out_layout)
         views["out"] = ArrayView(prepared.out_layout, _address(out), out)
     lse = None
     if return_lse:
-        lse = empty_like(q, problem.lse_shape, prepared.lse_layout.dtype, prepared.lse_layout.device)
+        lse = _allocate(q, problem.lse_shape, prepared.lse_layout)
         views["lse"] = ArrayView(prepared.lse_layout, _address(lse), lse)
     if prepared.kernel is not None:
         prepared.runtime.launch(prepared.kernel, prepared.plan, views, stream)
     return (out, lse) if return_lse else out
+
+
+def _allocate(q: Any, shape: tuple[int, ...], layout: ArrayLayout) -> Any:
+    try:
+        return empty_like(q, shape, layout.dtype, layout.device)
+    except MemoryError as error:
+        raise OutOfMemoryError(f"no memory for a result of shape {shape} and dtype {layout.dtype}: {error}") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,6 +180,11 @@ def _find(
     )
     prepared = _prepared_calls.get(key)
     if prepared is None:
+        # Addresses are no part of the key: they are checked before anything is compiled, and again for every call.
+        AttentionProblem.from_layouts(
+            *key[:4], causal=causal, softmax_scale=softmax_scale, return_lse=return_lse, out_dtype=key[7]
+        )
+        check_addresses(views)
         prepared = _prepare(*key)
         _remember(key, prepared)
     return views, prepared

@@ -70,8 +70,8 @@ class Line:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; return the process's exit code."""
     parser = argparse.ArgumentParser(prog="python -m umma_jit.demo", description=__doc__.partition("\n\n")[0])
-    parser.add_argument("--seqlen", type=int, default=256, help="queries and keys (default %(default)s)")
-    parser.add_argument("--heads", type=int, default=2, help="query heads, on one key head (default %(default)s)")
+    parser.add_argument("--seqlen", type=_count, default=256, help="queries and keys (default %(default)s)")
+    parser.add_argument("--heads", type=_count, default=2, help="query heads, on one key head (default %(default)s)")
     parser.add_argument("--dtype", choices=sorted(MAX_ERROR), default="bfloat16")
     parser.add_argument("--causal", action="store_true")
     parser.add_argument("--emulate", action="store_true", help="use the emulated device even if there is a GPU")
@@ -81,6 +81,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UmmaJitError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+
+
+def _count(text: str) -> int:
+    """Read an argument that counts something: 1 to 65,535, more than which no demonstration needs."""
+    value = int(text)
+    if not 1 <= value <= 65_535:
+        raise argparse.ArgumentTypeError(f"{value} is not within 1 to 65535")
+    return value
 
 
 def _demo(options: argparse.Namespace) -> int:

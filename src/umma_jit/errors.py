@@ -13,6 +13,7 @@
     ├── CompilerNotFoundError           (ImportError) NVRTC or its Python bindings are not installed
     ├── CompileError                    (RuntimeError) NVRTC or ptxas refused the source
     ├── DeviceNotFoundError             (RuntimeError) no CUDA driver, or no device
+    ├── OutOfMemoryError                (MemoryError) no memory for a result
     └── LaunchError                     (RuntimeError) the kernel could not be launched
         └── EmulationError              the emulated device found the kernel at fault
 
@@ -40,6 +41,7 @@ __all__ = [
     "EmulationError",
     "InvalidArgumentError",
     "LaunchError",
+    "OutOfMemoryError",
     "SettingsError",
     "TemplateError",
     "UmmaJitError",
@@ -220,6 +222,10 @@ class CompileError(UmmaJitError, RuntimeError):
 
 class DeviceNotFoundError(UmmaJitError, RuntimeError):
     """There is no CUDA driver, or no CUDA device, where one is needed."""
+
+
+class OutOfMemoryError(UmmaJitError, MemoryError):
+    """There is no memory for a result."""
 
 
 class LaunchError(UmmaJitError, RuntimeError):

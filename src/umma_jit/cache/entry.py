@@ -102,7 +102,7 @@ def decode(data: bytes, key: str) -> Entry:
             raise DamagedEntryError(f"holds the key {metadata['key']!r}")
         image = _image(metadata, body[length:])
         config = dict(metadata["config"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError, AttributeError) as error:
         raise DamagedEntryError(f"metadata: {error!r}") from error
     return Entry(key, image, config)
 

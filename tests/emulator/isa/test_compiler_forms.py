@@ -15,7 +15,7 @@ _DECLARATIONS = """
 
 
 def run(body, words=1, inputs=None, shared="", threads=32, target="sm_100a", **options):
-    """Run `body` with %rd1 = the thread's slot of the output, %rd2 = the input, %r1 = %tid.x; returns (threads, words)."""
+    """Run `body` with %rd1 = the thread's slot of the output, %rd2 = the input, %r1 = %tid.x: (threads, words)."""
     text = f"""
 .version 9.0
 .target {target}

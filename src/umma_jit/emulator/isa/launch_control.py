@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from umma_jit.emulator.isa._copies import issue_load, load_targets
 from umma_jit.emulator.isa._machine import Site, active_lanes, shared_addresses
-from umma_jit.emulator.isa.async_copy import issue_load, load_targets
 from umma_jit.emulator.isa.registry import Unsupported, handler
 from umma_jit.emulator.nodes import Register, Vector
 

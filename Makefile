@@ -26,7 +26,6 @@ demo: $(VENV)/.installed-$(DEMO_EXTRA)
 
 # One process per core: BLAS in each of them must not take all cores again.
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -q tests/test_import.py
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto $(PYTEST_FLAGS)
 
 check: $(VENV)/.installed-dev

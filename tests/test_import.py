@@ -5,18 +5,18 @@ import os
 import subprocess
 import sys
 
-import pytest
-
 SCRIPT = """
 import json, sys, time
 before = set(sys.modules)  # some packages load a part of themselves at each start of Python
+import numpy
 start = time.process_time()
 import umma_jit
 seconds = time.process_time() - start
 print(json.dumps({"seconds": seconds, "modules": sorted(set(sys.modules) - before)}))
 """
 
-LIMIT_SECONDS = 0.150
+LIMIT_SECONDS = 0.060
+"""Beside NumPy, whose import takes 0.1 s where that of the whole takes 0.15: the machine decides on that part."""
 
 
 def run(script: str, **environment: str) -> str:
@@ -30,9 +30,6 @@ def run(script: str, **environment: str) -> str:
     ).stdout
 
 
-@pytest.mark.skipif(
-    "PYTEST_XDIST_WORKER" in os.environ, reason="timed by itself: `make test` runs this file alone first"
-)
 def test_import_is_quick():
     # Time of the process, the best of a few: what is measured is the import, not what else the machine does.
     assert min(json.loads(run(SCRIPT))["seconds"] for _ in range(5)) <= LIMIT_SECONDS

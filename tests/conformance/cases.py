@@ -109,6 +109,8 @@ def scaled(problem: dict[str, Any]) -> Case:
     a_scale, a_factors = _scales(3, m, k // group, group)
     b_scale, b_factors = _scales(4, n, k // group, group)
     expected = (a_values * np.repeat(a_factors, group, 1)) @ (b_values * np.repeat(b_factors, group, 1)).T
+    if problem.get("tiled_scales"):
+        a_scale, b_scale = (np.ascontiguousarray(s.reshape(4, 32, -1).swapaxes(0, 1)) for s in (a_scale, b_scale))
     arrays = {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale, "c": _blank((m, n), "fp32")}
     return Case(arrays, {"c": expected}, {"c": 1e-5})
 

@@ -23,9 +23,10 @@ _LATE_WAIT = (
     "blackwell_matmul_persistent",
     "blackwell_matmul_pointers_k16",
     "blackwell_matmul_pointers_masked",
+    "gluon_specialised_mma",
 )
 _PARITY = ("hopper_attention_d64_specialised", "hopper_attention_d128_specialised")
-_SAME_VALUE = "_specialised"
+_SAME_VALUE = ("_specialised", "_specialised_mma")
 
 
 def expected_warnings(name: str) -> set[str]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import triton.language as tl
-from triton.experimental.gluon import language as gl
-
-from kernels import gluon_clusters, gluon_tensor_memory, triton_attention, triton_matmul, triton_other
+from kernels import gluon_clusters, gluon_pipelines, gluon_tensor_memory, triton_attention, triton_matmul, triton_other
 from kernels.spec import Const, Scalar, Spec, Tiles
+from triton.experimental.gluon import language as gl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -222,7 +221,14 @@ def _hopper_matmul() -> Iterator[Spec]:
         )  # fmt: skip
 
 
-def _other() -> Iterator[Spec]:
+def _other(arch: int) -> Iterator[Spec]:
+    for spec in _without_mma():
+        spec.name = f"{'hopper' if arch == 90 else 'blackwell'}_{spec.name}"
+        spec.arch = arch
+        yield spec
+
+
+def _without_mma() -> Iterator[Spec]:
     other = triton_other
     yield Spec(
         "softmax", other.softmax, "softmax", {"rows": 4, "columns": 900},
@@ -350,6 +356,38 @@ def _gluon_clusters() -> Iterator[Spec]:
     )  # fmt: skip
 
 
+def _gluon_pipelines() -> Iterator[Spec]:
+    pipelines = gluon_pipelines
+    layout = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
+    yield Spec(
+        "gluon_specialised_mma", pipelines.specialised_mma, "matmul",
+        {"m": 128, "n": 64, "k": 320, "a": "fp16", "b": "fp16", "c": "fp32", "majors": "KK"},
+        {"a_tiles": Tiles("a", "fp16", (128, 320), (128, 64), layout),
+         "b_tiles": Tiles("b", "fp16", (64, 320), (64, 64), layout), "c": "*fp32", "M": Const(128), "N": Const(64),
+         "K": Const(320), "BK": Const(64), "STAGES": Const(2)},
+    )  # fmt: skip
+    yield Spec(
+        "gluon_scaled_by_copy", pipelines.scaled_by_copy, "scaled",
+        {"m": 128, "n": 128, "k": 128, "a": "e4m3", "b": "e4m3", "group": 32, "tiled_scales": True},
+        {"a": "*fp8e4nv", "a_scale": "*u8", "b": "*fp8e4nv", "b_scale": "*u8", "c": "*fp32", "M": Const(128),
+         "N": Const(128), "K": Const(128)},
+    )  # fmt: skip
+    shapes = [(64, n, 64, "bf16", "KK") for n in (8, 16, 64, 256)]
+    shapes += [(128, 32, 64, "fp16", "KN"), (64, 64, 64, "fp16", "MK"), (64, 64, 64, "bf16", "MN")]
+    shapes += [(64, 32, 32, "fp32", "KK"), (64, 64, 64, "fp8e4nv", "KK"), (64, 32, 64, "fp8e5", "KK")]
+    for m, n, k, dtype, majors in shapes:
+        for in_registers in (False, True) if majors[0] == "K" else (False,):
+            problem = {"m": m, "n": n, "k": k, "a": dtype, "b": dtype, "c": "fp32", "majors": majors}
+            yield Spec(
+                f"gluon_hopper_mma_{'rs' if in_registers else 'ss'}_{m}x{n}x{k}_{dtype}_{majors}",
+                pipelines.warpgroup, "matmul", problem,
+                {"a": f"*{dtype}", "b": f"*{dtype}", "c": "*fp32", "M": Const(m), "N": Const(n), "K": Const(k),
+                 "DEPTH": Const(32 // _BYTES[dtype]), "A_MAJOR_K": Const(majors[0] == "K"),
+                 "B_MAJOR_K": Const(majors[1] == "K"), "A_IN_REGISTERS": Const(in_registers)},
+                options={"num_warps": 4 if m == 64 else 8}, arch=90,
+            )  # fmt: skip
+
+
 def everything() -> Iterator[Spec]:
     """All fixtures."""
     yield from _blackwell_matmul()
@@ -359,4 +397,6 @@ def everything() -> Iterator[Spec]:
     yield from _attention(90)
     yield from _gluon_tmem()
     yield from _gluon_clusters()
-    yield from _other()
+    yield from _gluon_pipelines()
+    yield from _other(100)
+    yield from _other(90)

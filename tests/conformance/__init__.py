@@ -1,0 +1,1 @@
+"""Conformance of the emulator with what other compilers emit."""
